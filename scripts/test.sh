@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Set up, lint, type-check and run the tests.
+# usage: bash scripts/test.sh [pytest arguments]     (a path among them, e.g. tests/core, runs that part alone)
+. "$(dirname "${BASH_SOURCE[0]}")/_env.sh"
+cd "$ROOT"
+"$PYTHON" -m ruff check .
+"$PYTHON" -m ruff format --check .
+"$PYTHON" -m mypy
+what=(tests)
+for argument in "$@"; do
+    if [ -e "${argument%%::*}" ]; then what=(); fi
+done
+exec "$PYTHON" -m pytest -c tests/pytest.ini ${what[@]+"${what[@]}"} "$@"
