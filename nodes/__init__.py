@@ -1,0 +1,1 @@
+"""What the artist sees: thin nodes that check their inputs, call `sampler_core` and wrap the result."""

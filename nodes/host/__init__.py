@@ -1,0 +1,1 @@
+"""The only place that touches private or version-dependent names of ComfyUI."""

@@ -1,0 +1,97 @@
+"""The way of the stock KSampler node, with our sampler in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import comfy.sample
+import comfy.samplers
+import comfy.utils
+import latent_preview
+import torch
+from torch import Tensor
+
+from . import compat, draft, memory
+from .sampler import Settings, SpeculativeSampler, kernel_name, signed
+
+if TYPE_CHECKING:
+    from comfy.model_patcher import ModelPatcher
+
+    from .compat import Latent
+
+
+def sample(
+    settings: Settings,
+    model: ModelPatcher,
+    seed: int,
+    steps: int,
+    cfg: float,
+    scheduler: str,
+    positive: Any,
+    negative: Any,
+    latent: Latent,
+    denoise: float,
+) -> tuple[Latent, dict[str, Any]]:
+    """Denoise a LATENT; returns the new LATENT and the report as plain JSON values."""
+    with signed(settings.node):
+        samples = compat.fix_latent(model, latent)
+        _check(settings, model, samples)
+    numbers = latent.get("batch_index")
+    noise = comfy.sample.prepare_noise(samples, seed, numbers)
+    sampler = SpeculativeSampler(replace(settings, image_numbers=numbers))
+    denoised = comfy.sample.sample_custom(
+        memory.prepare(model, settings.tree.rows, settings.draft),
+        noise,
+        cfg,
+        sampler,
+        schedule(model, steps, settings.sampler_name, scheduler, denoise),
+        positive,
+        negative,
+        samples,
+        noise_mask=latent.get("noise_mask"),
+        callback=latent_preview.prepare_callback(model, steps),
+        disable_pbar=not comfy.utils.PROGRESS_BAR_ENABLED,
+        seed=seed,
+    )
+    if "steps" not in sampler.report:
+        sampler.report.update(_no_steps(len(samples)))
+    return compat.replace_samples(latent, denoised), sampler.report
+
+
+def schedule(model: ModelPatcher, steps: int, sampler_name: str, scheduler: str, denoise: float) -> Tensor:
+    """The sigmas [N + 1] of the stock KSampler; empty for denoise 0."""
+    stock = comfy.samplers.KSampler(
+        model,
+        steps=steps,
+        device=model.load_device,
+        sampler=sampler_name,
+        scheduler=scheduler,
+        denoise=denoise,
+        model_options=model.model_options,
+    )
+    return stock.sigmas
+
+
+def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
+    """Refuse early what would fail deep inside the model."""
+    kernel_name(settings.sampler_name, model.get_model_object("model_sampling"))
+    if settings.draft is not None:
+        draft.check(model, settings.draft)
+    if samples.is_nested:
+        return
+    wanted = model.get_model_object("latent_format").latent_channels
+    if samples.shape[1] != wanted:
+        raise ValueError(
+            f"latent_image has {samples.shape[1]} channels, the model works on {wanted}. "
+            "Use the VAE that belongs to this model, or an empty latent."
+        )
+    if not torch.isfinite(samples).all():
+        raise ValueError("latent_image holds NaN or infinity. Check the node it comes from, often the VAE's precision.")
+
+
+def _no_steps(images: int) -> dict[str, Any]:
+    from ...sampler_core.report import Report
+
+    report = Report(0, images, mode="plain", reason="denoise is 0")
+    return {**report.as_dict(), "summary": report.summary()}

@@ -1,0 +1,211 @@
+"""The sampler object that stands where ComfyUI's own samplers stand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import comfy.samplers
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from ... import sampler_core
+from ...sampler_core.noise import image_seed
+from ..types import TreeSettings
+from . import compat, draft, memory, preflight
+from .target import Inpaint, Rows, guided
+
+if TYPE_CHECKING:
+    from comfy.model_patcher import ModelPatcher
+
+# The stock samplers that are one Gaussian step from the state, by their stock names.
+SAMPLERS = ["euler_ancestral", "lcm", "ddpm"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Settings:
+    """What a node asked for.
+
+    sampler_name: one of SAMPLERS. image_numbers: the number of each image within the seed's batch, counted from 0, or
+    None to count the latents. node: the name errors are signed with.
+    """
+
+    node: str
+    sampler_name: str = "euler_ancestral"
+    eta: float = 1.0
+    s_noise: float = 1.0
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    draft: ModelPatcher | None = None
+    image_numbers: Sequence[int] | None = None
+
+
+class SpeculativeSampler(comfy.samplers.KSAMPLER):
+    """A KSAMPLER whose sampler function drafts and verifies. `report` holds what the last run did, as plain JSON values.
+
+    The host keeps noise scaling, wrappers and callbacks as for any of its samplers.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(self._sample)
+        self.settings = settings
+        self.report: dict[str, Any] = {"reason": "the sampler has not run yet"}
+
+    def _sample(
+        self,
+        model: Any,
+        x: Tensor,
+        sigmas: Tensor,
+        extra_args: dict[str, Any] | None = None,
+        callback: Callable[[dict[str, Any]], None] | None = None,
+        disable: bool | None = None,
+    ) -> Tensor:
+        with signed(self.settings.node):
+            latent, report = speculate(self.settings, model, x, sigmas, extra_args or {}, callback, disable)
+        self.report.clear()
+        self.report.update(report.as_dict(), summary=report.summary())
+        _log.info("[DraftTree] %s: %s", self.settings.node, report.summary())
+        return latent
+
+
+def speculate(
+    settings: Settings,
+    model: Any,
+    x: Tensor,
+    sigmas: Tensor,
+    extra_args: dict[str, Any],
+    callback: Callable[[dict[str, Any]], None] | None,
+    disable: bool | None,
+) -> tuple[Tensor, sampler_core.Report]:
+    """The sampler function: from x [B, ...] at sigmas[0] to sigmas[-1].
+
+    model: the host's KSamplerX0Inpaint around the guider. callback: the host's, called with a dict per finished step.
+    """
+    guider = model.inner_model
+    patcher = guider.model_patcher
+    model_sampling = patcher.get_model_object("model_sampling")
+    kernel = kernel_name(settings.sampler_name, model_sampling)
+    scale = compat.noise_scale(model_sampling) if kernel == "flow_ancestral" else 1.0
+    seed = int(extra_args.get("seed") or 0)
+    numbers = settings.image_numbers
+    if numbers is None or len(numbers) != len(x):
+        numbers = range(len(x))
+
+    decision = preflight.decide(guider, extra_args.get("model_options", {}), sigmas, len(x))
+    refusal = _nothing_to_draft(settings) or decision.refusal
+    with ExitStack() as stack:
+        bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
+        if refusal:
+            widths: tuple[int, ...] = ()
+            target, drafter = (lambda x, sigma: model(x, sigma, **extra_args)), "frozen"
+        else:
+            widths = settings.tree.widths
+            mask = extra_args.get("denoise_mask")
+            inpaint = mask if mask is None else Inpaint(
+                patcher.model.scale_latent_inpaint, mask, model.noise, model.latent_image
+            )
+            layout = {"whole_batches": decision.whole_batches, "inpaint": inpaint}
+            target = Rows(guided(guider, extra_args), len(x), **layout)
+            drafter = stack.enter_context(_drafter(settings, guider, model, mask, seed, len(x), layout))
+        latent, report = sampler_core.sample(
+            target,
+            x,
+            sigmas,
+            kernel=kernel,
+            eta=settings.eta if settings.sampler_name == "euler_ancestral" else 1.0,
+            s_noise=settings.s_noise * scale,
+            tree=widths,
+            rule=settings.tree.rule,
+            drafter=drafter,
+            seed=[image_seed(seed, number) for number in numbers],
+            callback=_progress(callback, bar),
+        )
+    if refusal:
+        report.mode, report.reason = "plain", refusal
+        report.tree, report.drafter = settings.tree.widths, "none"
+    return latent, report
+
+
+def kernel_name(sampler_name: str, model_sampling: object) -> str:
+    """The core's name of a stock sampler on this kind of model. ValueError for what has no such kernel."""
+    flow = compat.is_flow(model_sampling)
+    if not flow and not compat.is_variance_exploding(model_sampling):
+        raise ValueError(
+            f"model: its noise schedule {type(model_sampling).__name__} is of a kind that no kernel is known for. "
+            "Use the stock KSampler for this model."
+        )
+    if sampler_name == "ddpm" and flow:
+        raise ValueError(
+            "sampler_name is ddpm, which is not made for flow models such as SD3 and Flux. "
+            "Use euler_ancestral or lcm with this model."
+        )
+    names = {"euler_ancestral": "ancestral", "lcm": "lcm", "ddpm": "ddpm"}
+    if sampler_name not in names:
+        raise ValueError(f"sampler_name is {sampler_name!r}. Use one of: {', '.join(SAMPLERS)}.")
+    return ("flow_" if flow else "") + names[sampler_name]
+
+
+def _nothing_to_draft(settings: Settings) -> str:
+    if not settings.tree.widths:
+        return "the tree has one row"
+    if settings.sampler_name == "euler_ancestral" and settings.eta == 0:
+        return "eta is 0: without noise there is nothing to speculate on"
+    if settings.s_noise == 0:
+        return "s_noise is 0: without noise there is nothing to speculate on"
+    return ""
+
+
+@contextmanager
+def _drafter(
+    settings: Settings, guider: Any, model: Any, mask: Tensor | None, seed: int, images: int, layout: dict[str, Any]
+) -> Iterator[Any]:
+    """ "frozen", or the draft model as a callable."""
+    patcher = settings.draft
+    if patcher is None:
+        yield "frozen"
+        return
+    draft.check(guider.model_patcher, patcher)
+    if refusal := preflight.decide_draft(patcher):
+        _log.warning(
+            "[DraftTree] %s: the draft model is not used because of %s; drafting from the last step.",
+            settings.node, refusal,
+        )
+        yield "frozen"
+        return
+    memory.load_beside(guider.model_patcher, patcher, guider.loaded_models)
+    with draft.running(patcher, guider, model.noise, model.latent_image, mask, seed) as predict:
+        yield Rows(predict, images, **layout)
+
+
+def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Callable[[sampler_core.Progress], None]:
+    """The host's callback counts the step that was just made from 0, and expects the last one to be total - 1."""
+
+    def tell(progress: sampler_core.Progress) -> None:
+        bar.update(progress.step - bar.n)
+        if callback is not None:
+            callback({
+                "i": progress.step - 1,
+                "x": progress.x,
+                "denoised": progress.denoised,
+                "sigma": progress.sigma,
+                "sigma_hat": progress.sigma,
+            })
+
+    return tell
+
+
+@contextmanager
+def signed(node: str) -> Iterator[None]:
+    """Errors about the input name the node; they keep their type."""
+    try:
+        yield
+    except sampler_core.NonFiniteError as error:
+        raise sampler_core.NonFiniteError(f"{node}: {error}") from error
+    except ValueError as error:
+        if str(error).startswith(f"{node}: "):
+            raise
+        raise type(error)(f"{node}: {error}") from error

@@ -1,0 +1,64 @@
+"""Speculative Sampler: a SAMPLER for SamplerCustom and SamplerCustomAdvanced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from comfy_api.v0_0_2 import io
+
+from .ksampler import draft_inputs, noise_inputs
+from .types import CATEGORY, DraftReport, TreeSettings
+
+if TYPE_CHECKING:
+    from comfy.model_patcher import ModelPatcher
+
+NAME = "Speculative Sampler"
+
+
+class SpeculativeSampler(io.ComfyNode):
+    """Settings -> SAMPLER, and the report that it fills."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        from .host.sampler import SAMPLERS
+
+        return io.Schema(
+            node_id="DraftTreeSampler",
+            display_name=NAME,
+            category=CATEGORY,
+            description=(
+                "A speculative sampler for SamplerCustom and SamplerCustomAdvanced: the same kind of result as the "
+                "stock sampler of that name, in fewer model calls."
+            ),
+            inputs=[
+                io.Combo.Input(
+                    "sampler_name",
+                    options=SAMPLERS,
+                    default=SAMPLERS[0],
+                    tooltip="The stock samplers that can be speculated on: those that add fresh noise at every step. ddpm: not for flow models.",
+                ),
+                *noise_inputs(),
+                *draft_inputs(),
+            ],
+            outputs=[
+                io.Sampler.Output(display_name="sampler", tooltip="For the sampler input of SamplerCustom or SamplerCustomAdvanced."),
+                DraftReport.Output(
+                    display_name="report",
+                    tooltip="What speculation did. It is filled while the sampler runs, and logged as one line besides.",
+                ),
+            ],
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        sampler_name: str,
+        eta: float,
+        s_noise: float,
+        draft: ModelPatcher | None = None,
+        tree: TreeSettings | None = None,
+    ) -> io.NodeOutput:
+        from .host.sampler import Settings, SpeculativeSampler as Sampler
+
+        sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft))
+        return io.NodeOutput(sampler, sampler.report)

@@ -1,0 +1,35 @@
+"""The pack's own socket types and the values that travel on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from comfy_api.v0_0_2 import io
+
+CATEGORY = "sampling/drafttree"
+
+DraftModel = io.Custom("DRAFT_MODEL")
+"""A ModelPatcher that proposes steps for another one."""
+
+DraftTree = io.Custom("DRAFT_TREE")
+"""TreeSettings."""
+
+DraftReport = io.Custom("DRAFT_REPORT")
+"""A dict of plain JSON values: what a sampling run did."""
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """widths: children of every node, depth by depth, () for none. rule: the name of a coupling rule."""
+
+    widths: tuple[int, ...] = (2, 2, 1, 1)
+    rule: str = "rass"
+
+    @property
+    def rows(self) -> int:
+        """How many latents one call of the target evaluates for each image."""
+        rows = level = 1
+        for width in self.widths:
+            level *= width
+            rows += level
+        return rows
