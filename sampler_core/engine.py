@@ -1,0 +1,174 @@
+"""The sampler: draft a tree, judge it in one call, verify, commit; until every image is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import coupling, drafting, kernels
+from .errors import InputError
+from .growth import Draft, grow
+from .kernels import Kernel
+from .noise import Noise, Streams, image_seed
+from .report import Report
+from .target import Target
+from .tree import Layout, Tree
+from .verification import Path, verify
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after a round: steps that every image has finished (1..total), x and denoised [B, ...]."""
+
+    step: int
+    total: int
+    sigma: float
+    x: Tensor
+    denoised: Tensor
+    report: Report
+
+
+@torch.no_grad()
+def sample(
+    denoise: Callable[..., Tensor],
+    x: Tensor,
+    sigmas: Tensor,
+    *,
+    kernel: str,
+    eta: float = 1.0,
+    s_noise: float = 1.0,
+    tree: Sequence[int],
+    rule: str,
+    drafter: str | Callable[..., Tensor],
+    seed: int | Sequence[int],
+    callback: Callable[[Progress], None] | None = None,
+    noise: Noise | None = None,
+) -> tuple[Tensor, Report]:
+    """Sample x at sigmas[0] down to sigmas[-1]; the result has exactly the law of the stock sampler.
+
+    denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
+    never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
+    sampler bit for bit. rule: one of coupling.NAMES. drafter: "frozen", or a draft model, called like denoise.
+    seed: one for all images, or one each. callback(Progress) runs after every round in which the slowest image has
+    advanced. noise: a source that replaces the keyed streams. Returns the latent [B, ...] and a Report.
+
+    Raises InputError for inputs that cannot be sampled and NonFiniteError when the target returns NaN or infinity.
+    Source: De Bortoli et al. 2025 (arXiv 2501.05370), for trees arXiv 2609.17691 and 2610.02251.
+    """
+    started = time.perf_counter()
+    if x.ndim < 2 or not x.is_floating_point():
+        raise InputError(f"x: need a float latent [B, ...], got shape {tuple(x.shape)} of {x.dtype}.")
+    plan = Tree.from_widths(tree)
+    judge = coupling.get(rule)
+    seeds = _seeds(seed, len(x))
+    if len(sigmas) < 2:
+        report = Report(0, len(x), kernel, rule, tuple(tree), str(drafter), "plain", "the schedule has no steps")
+        return x.clone(), report
+    chain = kernels.build(kernel, sigmas.to(x.device), eta, s_noise)
+    target = Target(denoise)
+    # Half precision cannot hold a mean and a small spread together: states are kept in float32.
+    given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
+    guesser, draft_model = _drafter(drafter, x, given)
+    noise = noise or Streams(seeds, x, chain.draws)
+    report = Report(chain.steps, len(x), kernel, rule, tuple(int(w) for w in tree), guesser.name)
+    _explain(report, chain, plan)
+    latest = torch.zeros_like(x)
+    step = np.zeros(len(x), dtype=np.int64)
+    layouts: dict[bytes, Layout] = {}
+    while (active := np.flatnonzero(step < chain.steps)).size:
+        # 1. Draft: no deeper than the schedule, no further than a step with noise to guess through.
+        reach = _reach(chain, plan, step[active], guesser.ready(active))
+        layout = layouts.get(reach.tobytes())
+        if layout is None:
+            layout = layouts[reach.tobytes()] = Layout(plan, reach)
+        index = torch.from_numpy(active).to(x.device)
+        draft = grow(layout, active, x[index], step[active], chain, guesser, noise)
+        # 2. Judge every node in one call.
+        denoised = target(draft.x.to(given), chain.sigma(draft.steps), draft.images).to(x.dtype)
+        # 3. Verify.
+        c = chain.at(draft.steps, x.ndim)
+        mean = chain.mean(c, draft.x, denoised)
+        path = verify(draft, denoised, mean, chain, judge, noise)
+        # 4. Commit.
+        stop = torch.from_numpy(path.stop).to(x.device)
+        x[index] = _next_state(draft, path, mean[stop], chain, noise)
+        guesser.observe(_verified(draft, path, denoised, stop))
+        report.add(draft.steps[layout.inner[path.inner]], path.delta[path.inner], path.accepted)
+        before = int(step.min())
+        step[active] += path.length
+        for image in active:
+            noise.spend(int(image), int(step[image]))
+
+        report.calls, report.rows = target.calls, target.rows
+        report.seconds = time.perf_counter() - started
+        if draft_model:
+            report.draft_calls, report.draft_rows = draft_model.calls, draft_model.rows
+        if callback:
+            latest[index] = denoised[stop]
+            if (done := int(step.min())) > before:
+                callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), x, latest, report))
+    report.draft_faults = getattr(guesser, "faults", 0)
+    report.seconds = time.perf_counter() - started
+    return x.to(given), report
+
+
+def _reach(chain: Kernel, plan: Tree, step: np.ndarray, ready: np.ndarray) -> np.ndarray:
+    """[n] the greatest depth each image may evaluate: noisy transitions ahead of it that are followed by a step."""
+    spread = np.asarray(chain.spread[:-1] + [0.0])
+    stops = np.flatnonzero(spread == 0)
+    ahead = stops[np.searchsorted(stops, step)] - step
+    return np.where(ready, np.minimum(ahead, plan.depth), 0)
+
+
+def _next_state(draft: Draft, path: Path, mean: Tensor, chain: Kernel, noise: Noise) -> Tensor:
+    """The exact next state [n, ...] where each path ends: straight from the target's kernel, or from the residual."""
+    steps = draft.steps[path.stop]
+    noisy = np.asarray(chain.draws)[steps]
+    if not noisy.any():
+        return mean
+    z = noise.normal(draft.images[path.stop], steps, 0)
+    if path.direction is not None:
+        shift = torch.from_numpy(path.shift).to(z)
+        z = z + shift.reshape(-1, *[1] * (z.ndim - 1)) * path.direction.to(z.dtype)
+    return chain.perturb(chain.at(steps, z.ndim), mean, z)
+
+
+def _verified(draft: Draft, path: Path, denoised: Tensor, stop: Tensor) -> drafting.Verified:
+    drafted = np.flatnonzero(path.last >= 0)
+    place = torch.from_numpy(path.last[drafted]).to(denoised.device)
+    return drafting.Verified(
+        draft.active, denoised[stop], drafted, draft.guess[place], denoised[draft.inner_index[place]]
+    )
+
+
+def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
+    if isinstance(seed, (int, np.integer)):
+        return [image_seed(int(seed), i) for i in range(images)]
+    if len(seed) != images:
+        raise InputError(f"seed: got {len(seed)} seeds for {images} images; give one number, or one per image.")
+    return [int(s) for s in seed]
+
+
+def _drafter(
+    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype
+) -> tuple[drafting.Drafter, Target | None]:
+    if callable(drafter):
+        model = Target(drafter, "draft model")
+        return drafting.DraftModel(model, x, given), model
+    if drafter == "frozen":
+        return drafting.Frozen(x), None
+    raise InputError(f"drafter: {drafter!r} is unknown; use 'frozen' or a draft model.")
+
+
+def _explain(report: Report, chain: Kernel, plan: Tree) -> None:
+    """Say why a run is plain, where it is."""
+    if plan.depth == 0:
+        report.mode, report.reason = "plain", "the tree has one row"
+    elif not any(chain.spread[:-1]):
+        reason = "the sampler adds no noise (eta or s_noise is 0)" if chain.steps > 1 else "the schedule has one step"
+        report.mode, report.reason = "plain", reason

@@ -1,0 +1,115 @@
+"""Noise streams: one per image, keyed so that nothing depends on batch, chunks or tree.
+
+Child 1 of every transition uses the noise that the stock sampler would draw at that step for the image's seed; its
+siblings and the acceptance draws have streams of their own, keyed by (seed, step, child) and (seed, step, purpose).
+A transition keeps its noises, round after round, until it has been verified; then they are spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .coupling import Draws
+
+
+def derive(seed: int, *key: int | str) -> int:
+    """A 63-bit seed for the stream `key` of `seed`; different keys give unrelated streams."""
+    digest = hashlib.blake2b(repr((int(seed), *key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def image_seed(seed: int, index: int) -> int:
+    """The seed of image `index` of a batch that shares one seed; image 0 keeps the seed itself."""
+    return seed if index == 0 else derive(seed, "image", index)
+
+
+class Noise(Protocol):
+    """What the engine asks of a noise source. `images` and `steps` are [n] integer arrays."""
+
+    def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
+        """The noise [n, ...] of these transitions for one child number; the same at every call until it is spent."""
+        ...
+
+    def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> Draws:
+        """Scalar draws for these transitions."""
+        ...
+
+    def spend(self, image: int, step: int) -> None:
+        """Forget every noise of this image before `step`."""
+        ...
+
+
+class StreamDraws:
+    """Scalar draws from one keyed stream per verification."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def uniform(self, count: int) -> Tensor:
+        return torch.stack([torch.rand(count, dtype=torch.float64, generator=g) for g in self._generators])
+
+    def normal(self, count: int) -> Tensor:
+        return torch.stack([torch.randn(count, dtype=torch.float64, generator=g) for g in self._generators])
+
+
+class Streams:
+    """The noise of a batch.
+
+    seeds: one per image. like: a latent [B, ...] whose item shape, dtype and device the noises take.
+    draws_noise: [N] bools, the steps in which the stock sampler draws noise.
+    """
+
+    def __init__(self, seeds: Sequence[int], like: Tensor, draws_noise: Sequence[bool]) -> None:
+        self._seeds = [int(s) for s in seeds]
+        self._shape = like.shape[1:]
+        self._dtype, self._device = like.dtype, like.device
+        self._draws_noise = list(draws_noise)
+        # ComfyUI adds 1 on the CPU, where initial noise and step noise would otherwise be the same numbers.
+        bump = 1 if like.device.type == "cpu" else 0
+        self._main = [self._generator(s + bump) for s in self._seeds]
+        self._drawn = [0] * len(self._seeds)
+        self._spent = [0] * len(self._seeds)
+        self._kept: list[dict[tuple[int, int], Tensor]] = [{} for _ in self._seeds]
+
+    def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
+        return torch.cat([self._one(int(b), int(i), child) for b, i in zip(images, steps, strict=True)])
+
+    def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
+        return StreamDraws([derive(self._seeds[b], purpose, int(i)) for b, i in zip(images, steps, strict=True)])
+
+    def spend(self, image: int, step: int) -> None:
+        kept = self._kept[image]
+        for key in [key for key in kept if key[0] < step]:
+            del kept[key]
+        self._spent[image] = step
+
+    def _one(self, image: int, step: int, child: int) -> Tensor:
+        """[1, ...]; zeros where the stock sampler draws nothing."""
+        assert step >= self._spent[image], f"the noise of step {step} has been spent: it may never be used again"
+        kept = self._kept[image]
+        if (step, child) in kept:
+            return kept[step, child]
+        if child > 0:
+            generator = self._generator(derive(self._seeds[image], "sibling", step, child))
+            kept[step, child] = self._randn(generator)
+            return kept[step, child]
+        while self._drawn[image] <= step:
+            i = self._drawn[image]
+            kept[i, 0] = self._randn(self._main[image]) if self._draws_noise[i] else self._zeros()
+            self._drawn[image] += 1
+        return kept[step, 0]
+
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator(device=self._device).manual_seed(seed % 2**64)
+
+    def _randn(self, generator: torch.Generator) -> Tensor:
+        return torch.randn((1, *self._shape), dtype=self._dtype, device=self._device, generator=generator)
+
+    def _zeros(self) -> Tensor:
+        return torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device)

@@ -1,0 +1,147 @@
+"""Verification: what the rule says at every node of a drafted tree, and the path it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .coupling import Draws, Rule
+from .errors import NonFiniteError
+from .growth import Draft
+from .kernels import Kernel
+from .noise import Noise
+
+
+@dataclass(frozen=True)
+class Path:
+    """The verified path of every image in a round.
+
+    stop: [n] the row where each path ends; length: [n] its rows, which is the steps the round has finished.
+    shift: [n] what the residual adds to the first candidate's noise along `direction` [n, ...]; 0 at leaves.
+    inner: [v] places in layout.inner of the verified nodes, accepted: [v] whether a candidate was taken there.
+    last: [n] the place in layout.inner of the last verified node, or -1.
+    """
+
+    stop: np.ndarray
+    length: np.ndarray
+    shift: np.ndarray
+    direction: Tensor | None
+    inner: np.ndarray
+    accepted: np.ndarray
+    last: np.ndarray
+    delta: np.ndarray
+
+
+def measure(
+    draft: Draft, mean: Tensor, spread: np.ndarray, denoised: Tensor
+) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
+    """The one scalar problem of every inner node.
+
+    mean: [rows, ...] the target's; spread: [rows] its r. Returns the unit directions e [inner, ...] from the draft's
+    mean to the target's, delta [inner], u [rows] = e . z of every child row (0 for roots), and finite [rows].
+    """
+    layout = draft.layout
+    difference = mean[draft.inner_index] - draft.mean
+    flat = difference.flatten(1)
+    norm = torch.linalg.vector_norm(flat, dim=1)
+    usable = (norm > 0) & torch.isfinite(norm)
+    direction = torch.where(usable[:, None], flat / norm[:, None], 0.0)
+    parents = draft.parent_index
+    u = (direction[parents] * draft.noise.flatten(1)).sum(dim=1)
+    finite = torch.isfinite(denoised).flatten(1).all(dim=1)
+    # One transfer a round: everything that follows is scalar work on the CPU.
+    scalars = torch.cat([norm, u, finite.to(norm)]).cpu().to(torch.float64).numpy()
+    norm_rows, u_born, finite_rows = np.split(scalars, [len(norm), len(norm) + len(u)])
+    u_rows = np.concatenate([np.zeros(layout.rows - len(u_born)), u_born])
+    return direction.reshape(difference.shape), norm_rows / spread[layout.inner], u_rows, finite_rows > 0
+
+
+def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
+    """Walk each image's tree from the root through accepted children to a leaf or a rejection.
+
+    The rule is asked at every inner node at once; its draws are keyed by (image, step), so nodes of one depth share
+    them, of which the walk reaches at most one. What it says elsewhere is never used.
+    """
+    layout = draft.layout
+    n = len(draft.active)
+    if not len(layout.inner):
+        _require_finite(bool(torch.isfinite(denoised).all()))
+        none = np.zeros(0, dtype=np.int64)
+        rows = np.arange(n)
+        return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0))
+
+    spread = np.asarray(kernel.spread)[draft.steps]
+    direction, delta, u_rows, finite = measure(draft, mean, spread, denoised)
+    # -1 in kids picks the last row's u, which no rule of that node's width looks at.
+    u = u_rows[layout.kids]
+    # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
+    measured = np.isfinite(delta)
+    nodes = np.flatnonzero(measured)
+    picked = np.full(len(delta), -1)
+    picked[nodes] = _ask(rule.select, draft, delta, u, nodes, noise, "accept")
+
+    at = np.arange(n)
+    length = np.zeros(n, dtype=np.int64)
+    last = np.full(n, -1)
+    moving = np.arange(n)
+    visited = []
+    while len(moving):
+        # Only verified states count: a draft may have led unverified rows anywhere.
+        _require_finite(bool(finite[at[moving]].all()))
+        length[moving] += 1
+        inner = layout.inner_of[at[moving]]
+        moving, inner = moving[inner >= 0], inner[inner >= 0]
+        last[moving] = inner
+        visited.append(inner)
+        taken = picked[inner] >= 0
+        moving, inner = moving[taken], inner[taken]
+        at[moving] = layout.kids[inner, picked[inner]]
+    inner = np.concatenate(visited)
+
+    shift = np.zeros(n)
+    stopped = layout.inner_of[at]
+    rejected = np.flatnonzero((stopped >= 0) & measured[stopped])
+    stopped = stopped[rejected]
+    if len(rejected):
+        y = _ask(rule.residual, draft, delta, u, stopped, noise, "residual")
+        # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
+        shift[rejected] = y - delta[stopped] - u[stopped, 0]
+    where = np.zeros(n, dtype=np.int64)
+    where[rejected] = stopped
+    along = direction[torch.from_numpy(where).to(direction.device)] if len(rejected) else None
+    return Path(at, length, shift, along, inner, picked[inner] >= 0, last, delta)
+
+
+def _ask(
+    ask: Callable[[Tensor, Tensor, Draws], Tensor],
+    draft: Draft,
+    delta: np.ndarray,
+    u: np.ndarray,
+    nodes: np.ndarray,
+    noise: Noise,
+    purpose: str,
+) -> np.ndarray:
+    """Put the scalar problems of some inner nodes before the rule, those of one width together."""
+    layout = draft.layout
+    answer = np.zeros(len(nodes))
+    widths = layout.n_kids[nodes]
+    for width in np.unique(widths):
+        some = np.flatnonzero(widths == width)
+        chosen = nodes[some]
+        rows = layout.inner[chosen]
+        draws = noise.draws(draft.images[rows], draft.steps[rows], purpose)
+        said = ask(torch.from_numpy(delta[chosen]), torch.from_numpy(u[chosen][:, :width]), draws)
+        answer[some] = said.numpy()
+    return answer
+
+
+def _require_finite(finite: bool) -> None:
+    if not finite:
+        raise NonFiniteError(
+            "target: the model returned NaN or infinity. Try another weight or VAE precision (fp16 models often need "
+            "bf16 or fp32), a lower cfg, or remove the last patch or LoRA added."
+        )
