@@ -8,8 +8,7 @@ what lies on the verified path, and `guess` sees states that were built from ear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -17,55 +16,37 @@ from torch import Tensor
 
 from .target import Target
 
-
-@dataclass(frozen=True)
-class Verified:
-    """What a round has verified, per image.
-
-    images: [n]. denoised: [n, ...] the target's output at the last state of the path.
-    drafted: [m] places in `images` whose path holds at least one guess; guess, truth: [m, ...] the last guess on that
-    path and the target's output at the same state.
-    """
-
-    images: np.ndarray
-    denoised: Tensor
-    drafted: np.ndarray
-    guess: Tensor
-    truth: Tensor
+if TYPE_CHECKING:
+    from .growth import Draft
+    from .verification import Path
 
 
 class Drafter(Protocol):
+    """needs_history: whether the first guess for an image needs a verified prediction."""
+
     name: str
+    needs_history: bool
 
-    def ready(self, images: np.ndarray) -> np.ndarray:
-        """[n] bools: whether a guess can be made for these images now."""
+    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
+        """The guessed denoised prediction [rows, ...] at states x [rows, ...]; held: the guess at each one's parent."""
         ...
 
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray) -> Tensor:
-        """The guessed denoised prediction [rows, ...] at states x [rows, ...]."""
+    def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
+        """Learn from a verified round: denoised [rows, ...] is what the target said of draft.x."""
         ...
-
-    def observe(self, verified: Verified) -> None: ...
 
 
 class Frozen:
     """The last verified prediction, held. Source: De Bortoli et al. 2025 (arXiv 2501.05370), frozen in x0 form."""
 
     name = "frozen"
+    needs_history = True
 
-    def __init__(self, like: Tensor) -> None:
-        self._denoised = torch.zeros_like(like)
-        self._known = np.zeros(len(like), dtype=bool)
+    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
+        return held
 
-    def ready(self, images: np.ndarray) -> np.ndarray:
-        return self._known[images]
-
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray) -> Tensor:
-        return self._denoised[torch.from_numpy(images).to(x.device)]
-
-    def observe(self, verified: Verified) -> None:
-        self._denoised[torch.from_numpy(verified.images).to(self._denoised.device)] = verified.denoised
-        self._known[verified.images] = True
+    def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
+        pass
 
 
 class DraftModel:
@@ -75,6 +56,7 @@ class DraftModel:
     """
 
     name = "draft model"
+    needs_history = False
 
     def __init__(self, model: Target, like: Tensor, given: torch.dtype) -> None:
         self._model = model
@@ -87,21 +69,20 @@ class DraftModel:
         """How many guesses were not finite."""
         return int(self._faults)
 
-    def ready(self, images: np.ndarray) -> np.ndarray:
-        return np.ones(len(images), dtype=bool)
-
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray) -> Tensor:
+    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
         guess = self._model(x.to(self._given), sigma, images).to(x.dtype)
         guess = guess + self._carry[torch.from_numpy(images).to(x.device)]
         finite = _finite_rows(guess)
         self._faults += (~finite).sum()
         return torch.where(_like_rows(finite, x), guess, x)
 
-    def observe(self, verified: Verified) -> None:
-        # carry' = D - D_draft = carry + (D - guess), because guess = D_draft + carry.
-        if len(verified.drafted):
-            images = torch.from_numpy(verified.images[verified.drafted]).to(self._carry.device)
-            self._carry[images] += verified.truth - verified.guess
+    def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
+        # carry' = D - D_draft = carry + (D - guess) at the last verified guess, because guess = D_draft + carry.
+        drafted = np.flatnonzero(path.last >= 0)
+        if len(drafted):
+            images = torch.from_numpy(draft.active[drafted]).to(self._carry.device)
+            place = torch.from_numpy(path.last[drafted]).to(self._carry.device)
+            self._carry[images] += denoised[draft.inner_index[place]] - draft.guess[place]
 
 
 def _finite_rows(x: Tensor) -> Tensor:

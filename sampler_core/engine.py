@@ -14,6 +14,7 @@ from . import coupling, drafting, kernels
 from .errors import InputError
 from .growth import Draft, grow
 from .kernels import Kernel
+from .look_ahead import LookAhead
 from .noise import Noise, Streams, image_seed
 from .report import Report
 from .target import Target
@@ -73,7 +74,7 @@ def sample(
     target = Target(denoise)
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
-    guesser, draft_model = _drafter(drafter, x, given)
+    guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)
     noise = noise or Streams(seeds, x, chain.draws)
     report = Report(chain.steps, len(x), kernel, rule, tuple(int(w) for w in tree), guesser.name)
     _explain(report, chain, plan)
@@ -82,12 +83,14 @@ def sample(
     layouts: dict[bytes, Layout] = {}
     while (active := np.flatnonzero(step < chain.steps)).size:
         # 1. Draft: no deeper than the schedule, no further than a step with noise to guess through.
-        reach = _reach(chain, plan, step[active], guesser.ready(active))
+        reach = _reach(chain, plan, step[active])
+        if guesser.needs_history:
+            reach[step[active] == 0] = 0
         layout = layouts.get(reach.tobytes())
         if layout is None:
             layout = layouts[reach.tobytes()] = Layout(plan, reach)
         index = torch.from_numpy(active).to(x.device)
-        draft = grow(layout, active, x[index], step[active], chain, guesser, noise)
+        draft = grow(layout, active, x[index], step[active], chain, guesser, latest[index], noise)
         # 2. Judge every node in one call.
         denoised = target(draft.x.to(given), chain.sigma(draft.steps), draft.images).to(x.dtype)
         # 3. Verify.
@@ -97,7 +100,8 @@ def sample(
         # 4. Commit.
         stop = torch.from_numpy(path.stop).to(x.device)
         x[index] = _next_state(draft, path, mean[stop], chain, noise)
-        guesser.observe(_verified(draft, path, denoised, stop))
+        latest[index] = denoised[stop]
+        guesser.observe(draft, path, denoised)
         report.add(draft.steps[layout.inner[path.inner]], path.delta[path.inner], path.accepted)
         before = int(step.min())
         step[active] += path.length
@@ -108,21 +112,19 @@ def sample(
         report.seconds = time.perf_counter() - started
         if draft_model:
             report.draft_calls, report.draft_rows = draft_model.calls, draft_model.rows
-        if callback:
-            latest[index] = denoised[stop]
-            if (done := int(step.min())) > before:
-                callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), x, latest, report))
+        if callback and (done := int(step.min())) > before:
+            callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), x, latest, report))
     report.draft_faults = getattr(guesser, "faults", 0)
     report.seconds = time.perf_counter() - started
     return x.to(given), report
 
 
-def _reach(chain: Kernel, plan: Tree, step: np.ndarray, ready: np.ndarray) -> np.ndarray:
+def _reach(chain: Kernel, plan: Tree, step: np.ndarray) -> np.ndarray:
     """[n] the greatest depth each image may evaluate: noisy transitions ahead of it that are followed by a step."""
     spread = np.asarray(chain.spread[:-1] + [0.0])
     stops = np.flatnonzero(spread == 0)
     ahead = stops[np.searchsorted(stops, step)] - step
-    return np.where(ready, np.minimum(ahead, plan.depth), 0)
+    return np.minimum(ahead, plan.depth)
 
 
 def _next_state(draft: Draft, path: Path, mean: Tensor, chain: Kernel, noise: Noise) -> Tensor:
@@ -138,14 +140,6 @@ def _next_state(draft: Draft, path: Path, mean: Tensor, chain: Kernel, noise: No
     return chain.perturb(chain.at(steps, z.ndim), mean, z)
 
 
-def _verified(draft: Draft, path: Path, denoised: Tensor, stop: Tensor) -> drafting.Verified:
-    drafted = np.flatnonzero(path.last >= 0)
-    place = torch.from_numpy(path.last[drafted]).to(denoised.device)
-    return drafting.Verified(
-        draft.active, denoised[stop], drafted, draft.guess[place], denoised[draft.inner_index[place]]
-    )
-
-
 def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
     if isinstance(seed, (int, np.integer)):
         return [image_seed(int(seed), i) for i in range(images)]
@@ -155,14 +149,16 @@ def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
 
 
 def _drafter(
-    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype
+    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int, depth: int
 ) -> tuple[drafting.Drafter, Target | None]:
     if callable(drafter):
         model = Target(drafter, "draft model")
         return drafting.DraftModel(model, x, given), model
     if drafter == "frozen":
-        return drafting.Frozen(x), None
-    raise InputError(f"drafter: {drafter!r} is unknown; use 'frozen' or a draft model.")
+        return drafting.Frozen(), None
+    if drafter == "look_ahead":
+        return LookAhead(x, steps, depth), None
+    raise InputError(f"drafter: {drafter!r} is unknown; use 'look_ahead', 'frozen' or a draft model.")
 
 
 def _explain(report: Report, chain: Kernel, plan: Tree) -> None:

@@ -42,22 +42,32 @@ def grow(
     step: np.ndarray,
     kernel: Kernel,
     drafter: Drafter,
+    held: Tensor,
     noise: Noise,
 ) -> Draft:
     """Draft a tree for every active image.
 
-    x: [n, ...] the images' verified states; step: [n] their step indices. Candidate c of a node is
+    x: [n, ...] the images' verified states; step: [n] their step indices; held: [n, ...] the last verified predictions,
+    which stand in for the guess of a root's parent. Candidate c of a node is
     perturb(mean(x, guess), z_c): its noise is keyed by (image, step, c), so nodes of one depth share noises.
     """
     images = active[layout.image]
     steps = step[layout.image] + layout.depth
-    states, noises, means, guesses = [x], [], [], []
+    states, noises = [x], []
+    means: list[Tensor] = []
+    guesses: list[Tensor] = []
+    above = layout.inner[:0]
     for level, below in zip(layout.levels, layout.levels[1:], strict=False):
         inner = layout.inner[(layout.inner >= level.start) & (layout.inner < level.stop)]
         local = torch.from_numpy(inner - level.start).to(x.device)
         here = states[-1] if len(inner) == level.stop - level.start else states[-1][local]
         c = kernel.at(steps[inner], x.ndim)
-        guess = drafter.guess(here, kernel.sigma(steps[inner]), images[inner], steps[inner])
+        if means:
+            held = guesses[-1][torch.from_numpy(np.searchsorted(above, layout.parent[inner])).to(x.device)]
+        else:
+            held = held[torch.from_numpy(layout.image[inner]).to(x.device)]
+        guess = drafter.guess(here, kernel.sigma(steps[inner]), images[inner], steps[inner], held)
+        above = inner
         mean = kernel.mean(c, here, guess)
 
         z = _level_noise(layout, below, images, steps, noise)

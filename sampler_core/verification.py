@@ -23,7 +23,8 @@ class Path:
     stop: [n] the row where each path ends; length: [n] its rows, which is the steps the round has finished.
     shift: [n] what the residual adds to the first candidate's noise along `direction` [n, ...]; 0 at leaves.
     inner: [v] places in layout.inner of the verified nodes, accepted: [v] whether a candidate was taken there.
-    last: [n] the place in layout.inner of the last verified node, or -1.
+    last: [n] the place in layout.inner of the last verified node, or -1. delta: [inner] of every inner row.
+    line: [l] the rows of the path, and of the first children below its end: states built from the kept noises.
     """
 
     stop: np.ndarray
@@ -34,6 +35,7 @@ class Path:
     accepted: np.ndarray
     last: np.ndarray
     delta: np.ndarray
+    line: np.ndarray
 
 
 def measure(
@@ -72,7 +74,7 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
         _require_finite(bool(torch.isfinite(denoised).all()))
         none = np.zeros(0, dtype=np.int64)
         rows = np.arange(n)
-        return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0))
+        return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0), rows)
 
     spread = np.asarray(kernel.spread)[draft.steps]
     direction, delta, u_rows, finite = measure(draft, mean, spread, denoised)
@@ -88,8 +90,9 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
     length = np.zeros(n, dtype=np.int64)
     last = np.full(n, -1)
     moving = np.arange(n)
-    visited = []
+    visited, line = [], []
     while len(moving):
+        line.append(at[moving])
         # Only verified states count: a draft may have led unverified rows anywhere.
         _require_finite(bool(finite[at[moving]].all()))
         length[moving] += 1
@@ -113,7 +116,11 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
     where = np.zeros(n, dtype=np.int64)
     where[rejected] = stopped
     along = direction[torch.from_numpy(where).to(direction.device)] if len(rejected) else None
-    return Path(at, length, shift, along, inner, picked[inner] >= 0, last, delta)
+    below = layout.inner_of[at]
+    while len(below := below[below >= 0]):
+        line.append(layout.kids[below, 0])
+        below = layout.inner_of[line[-1]]
+    return Path(at, length, shift, along, inner, picked[inner] >= 0, last, delta, np.concatenate(line))
 
 
 def _ask(
