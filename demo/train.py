@@ -1,6 +1,6 @@
 """Train the demo models from nothing: pictures, autoencoder, diffusion model, draft model, files.
 
-usage: bash scripts/run.sh demo/train.py [--minutes 60] [--quick] [--out demo/models] [--work output/demo_training] [--images FOLDER]
+usage: bash scripts/run.sh demo/train.py [--minutes 70] [--quick] [--out FOLDER] [--work FOLDER] [--images FOLDER]
 
 It continues where it was stopped; delete the work folder to begin anew. Progress is printed as JSON lines.
 """
@@ -24,12 +24,22 @@ SHARES = (0.30, 0.52, 0.18)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=70.0, help="training time, all three networks together (default 70)")
+    parser.add_argument(
+        "--minutes", type=float, default=70.0, help="training time, all three networks together (default 70)"
+    )
     parser.add_argument("--quick", action="store_true", help="a trial of about a minute; its pictures are noise")
-    parser.add_argument("--out", type=pathlib.Path, help="where to write (default demo/models; with --quick: the work folder)")
-    parser.add_argument("--work", type=pathlib.Path, help="downloads and unfinished training (default output/demo_training)")
-    parser.add_argument("--images", type=pathlib.Path, help=f"the unpacked npm package {emoji_data.PACKAGE}, instead of a download")
-    parser.add_argument("--processes", type=int, default=2, help="processes of one thread for the transformers (default 2)")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="where to write (default demo/models; with --quick: the work folder)"
+    )
+    parser.add_argument(
+        "--work", type=pathlib.Path, help="downloads and unfinished training (default output/demo_training)"
+    )
+    parser.add_argument(
+        "--images", type=pathlib.Path, help=f"the unpacked npm package {emoji_data.PACKAGE}, instead of a download"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=2, help="processes of one thread for the transformers (default 2)"
+    )
     options = parser.parse_args()
     host_path.use_comfyui()
 

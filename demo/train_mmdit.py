@@ -1,4 +1,4 @@
-"""The diffusion model: ComfyUI's SD3 transformer at depth 3, trained on the pictures' latents; the draft model: the same at depth 2."""
+"""The diffusion model, ComfyUI's SD3 transformer at depth 3, and the draft model, the same at depth 2."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def new_mmdit(depth: int) -> torch.nn.Module:
         in_channels=16,
         depth=depth,
         adm_in_channels=words.WIDTH,
-        context_embedder_config={"target": "torch.nn.Linear", "params": {"in_features": words.WIDTH, "out_features": 64 * depth}},
+        context_embedder_config={
+            "target": "torch.nn.Linear",
+            "params": {"in_features": words.WIDTH, "out_features": 64 * depth},
+        },
         qk_norm="rms",
         operations=torch.nn,
     )
@@ -88,7 +91,7 @@ def train(
     work: pathlib.Path,
     teacher: Weights | None = None,
 ) -> Weights:
-    """Train for so many seconds (resumes); returns the averaged weights. With a teacher: learn its output, not the data."""
+    """Train for so many seconds (resumes); the averaged weights. With a teacher: learn its output, not the data."""
     finished = work / f"mmdit{depth}.pt"
     if not finished.exists():
         with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +158,9 @@ def _process(
         optimizer.zero_grad()
         loss.backward()
         # One message per step: the gradients, the loss, and the clock, so that all processes agree when to stop.
-        shared = torch.cat([p.grad.flatten() for p in parameters] + [torch.tensor([loss.item(), before + time.monotonic() - start])])
+        shared = torch.cat(
+            [p.grad.flatten() for p in parameters] + [torch.tensor([loss.item(), before + time.monotonic() - start])]
+        )
         if processes > 1:
             torch.distributed.all_reduce(shared)
             shared /= processes
@@ -169,11 +174,28 @@ def _process(
         torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - min(0.9995, (step + 1) / (step + 10)))
         if rank == 0 and elapsed - told > 60:
             told = elapsed
-            print(json.dumps({"depth": depth, "s": round(elapsed), "step": step, "rows": step * ROWS * processes, "loss": round(sum(losses) / len(losses), 4)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "depth": depth,
+                        "s": round(elapsed),
+                        "step": step,
+                        "rows": step * ROWS * processes,
+                        "loss": round(sum(losses) / len(losses), 4),
+                    }
+                ),
+                flush=True,
+            )
             losses.clear()
         if rank == 0 and elapsed - kept > 120:
             kept = elapsed
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "step": step, "elapsed": elapsed}
+            saved = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "average": average,
+                "step": step,
+                "elapsed": elapsed,
+            }
             torch.save(saved, checkpoint.with_suffix(".new"))
             os.replace(checkpoint.with_suffix(".new"), checkpoint)
     if rank == 0:

@@ -73,7 +73,7 @@ def psnr(vae: torch.nn.Module, images: torch.Tensor) -> float:
 
 
 def train(named: torch.Tensor, everything: torch.Tensor, seconds: float, work: pathlib.Path) -> torch.nn.Module:
-    """Train for so many seconds on one thread (resumes) and return the averaged weights, scaled for SD3's latent format."""
+    """Train for so many seconds on one thread (resumes); the averaged weights, scaled for SD3's latent format."""
     torch.set_num_threads(1)
     vae = new_vae().to(memory_format=torch.channels_last)
     finished, checkpoint = work / "vae.pt", work / "vae_training.pt"
@@ -117,11 +117,30 @@ def train(named: torch.Tensor, everything: torch.Tensor, seconds: float, work: p
             told = elapsed
             trained = {k: v.clone() for k, v in vae.state_dict().items()}
             vae.load_state_dict(average)
-            print(json.dumps({"vae_s": round(elapsed), "step": step, "loss": round(loss.item(), 4), "psnr": round(psnr(vae, probe), 2)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "vae_s": round(elapsed),
+                        "step": step,
+                        "loss": round(loss.item(), 4),
+                        "psnr": round(psnr(vae, probe), 2),
+                    }
+                ),
+                flush=True,
+            )
             vae.load_state_dict(trained)
         if elapsed - kept > 120:
             kept = elapsed
-            torch.save({"vae": vae.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "step": step, "elapsed": elapsed}, checkpoint)
+            torch.save(
+                {
+                    "vae": vae.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                    "average": average,
+                    "step": step,
+                    "elapsed": elapsed,
+                },
+                checkpoint,
+            )
     vae.load_state_dict(average)
     scale(vae, named)
     torch.save(vae.state_dict(), finished)
@@ -131,7 +150,7 @@ def train(named: torch.Tensor, everything: torch.Tensor, seconds: float, work: p
 
 
 def batch(named: torch.Tensor, everything: torch.Tensor, done: float, rng: torch.Generator) -> torch.Tensor:
-    """[B, 3, H, W] in 0..1: flipped crops with shuffled colour channels; whole pictures in true colours towards the end."""
+    """[B, 3, H, W] in 0..1: flipped crops, colour channels shuffled; towards the end whole pictures, true colours."""
     whole = done > 0.85
     count, side = (4, 64) if whole else (BATCH, CROP)
     source = named if float(torch.rand((), generator=rng)) < 0.6 else everything
@@ -164,7 +183,7 @@ def encode(vae: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 def scale(vae: torch.nn.Module, images: torch.Tensor) -> None:
-    """Set vae_scale and vae_shift so that the diffusion model sees mean 0 and deviation 1 through SD3's latent format."""
+    """Set vae_scale and vae_shift: the diffusion model then sees mean 0, deviation 1 through SD3's latent format."""
     host_path.use_comfyui()
     from comfy.latent_formats import SD3
 

@@ -20,3 +20,5 @@ _lines="$("$_base" "$ROOT/scripts/setup_env.py" </dev/null)"
 PYTHON="$(printf '%s\n' "$_lines" | sed -n 1p)"
 COMFYUI_DIR="$(printf '%s\n' "$_lines" | sed -n 2p)"
 export COMFYUI_DIR
+# Threads that spin while they wait make torch many times slower when anything else wants the cores.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-PASSIVE}"

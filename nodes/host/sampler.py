@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import comfy.samplers
@@ -104,13 +104,8 @@ def speculate(
             target, drafter = (lambda x, sigma: model(x, sigma, **extra_args)), "frozen"
         else:
             widths = settings.tree.widths
-            mask = extra_args.get("denoise_mask")
-            inpaint = mask if mask is None else Inpaint(
-                patcher.model.scale_latent_inpaint, mask, model.noise, model.latent_image
-            )
-            layout = {"whole_batches": decision.whole_batches, "inpaint": inpaint}
-            target = Rows(guided(guider, extra_args), len(x), **layout)
-            drafter = stack.enter_context(_drafter(settings, guider, model, mask, seed, len(x), layout))
+            target = target_rows(model, extra_args, decision, len(x))
+            drafter = stack.enter_context(_drafter(settings, model, target, extra_args))
         latent, report = sampler_core.sample(
             target,
             x,
@@ -149,6 +144,16 @@ def kernel_name(sampler_name: str, model_sampling: object) -> str:
     return ("flow_" if flow else "") + names[sampler_name]
 
 
+def target_rows(model: Any, extra_args: dict[str, Any], decision: preflight.Decision, images: int) -> Rows:
+    """The target as the core calls it. model: the host's KSamplerX0Inpaint; its mask is ours to apply, row by row."""
+    mask = extra_args.get("denoise_mask")
+    inpaint = None
+    if mask is not None:
+        scale = model.inner_model.model_patcher.model.scale_latent_inpaint
+        inpaint = Inpaint(scale, mask, model.noise, model.latent_image)
+    return Rows(guided(model.inner_model, extra_args), images, decision.whole_batches, inpaint)
+
+
 def _nothing_to_draft(settings: Settings) -> str:
     if not settings.tree.widths:
         return "the tree has one row"
@@ -160,25 +165,25 @@ def _nothing_to_draft(settings: Settings) -> str:
 
 
 @contextmanager
-def _drafter(
-    settings: Settings, guider: Any, model: Any, mask: Tensor | None, seed: int, images: int, layout: dict[str, Any]
-) -> Iterator[Any]:
+def _drafter(settings: Settings, model: Any, target: Rows, extra_args: dict[str, Any]) -> Iterator[Any]:
     """ "frozen", or the draft model as a callable."""
-    patcher = settings.draft
+    guider, patcher = model.inner_model, settings.draft
     if patcher is None:
         yield "frozen"
         return
     draft.check(guider.model_patcher, patcher)
     if refusal := preflight.decide_draft(patcher):
         _log.warning(
-            "[DraftTree] %s: the draft model is not used because of %s; drafting from the last step.",
-            settings.node, refusal,
+            "[DraftTree] %s: the draft model is not used because of %s; drafting from the last prediction instead.",
+            settings.node,
+            refusal,
         )
         yield "frozen"
         return
     memory.load_beside(guider.model_patcher, patcher, guider.loaded_models)
+    mask, seed = extra_args.get("denoise_mask"), extra_args.get("seed")
     with draft.running(patcher, guider, model.noise, model.latent_image, mask, seed) as predict:
-        yield Rows(predict, images, **layout)
+        yield replace(target, predict=predict)
 
 
 def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Callable[[sampler_core.Progress], None]:

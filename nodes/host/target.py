@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import comfy.model_management
 import numpy as np
@@ -39,6 +39,7 @@ class Inpaint:
         return predict(x * mask + scaled * held, sigma) * mask + latent * held
 
 
+@dataclass(frozen=True)
 class Rows:
     """A model as the sampler core calls it: (x [rows, ...], sigma [rows], images [rows]) -> denoised [rows, ...].
 
@@ -46,31 +47,27 @@ class Rows:
     mathematics, or None.
     """
 
-    takes_images = True
-
-    def __init__(
-        self, predict: Predict, images: int, *, whole_batches: bool = False, inpaint: Inpaint | None = None
-    ) -> None:
-        self._predict = predict
-        self._images = images
-        self._whole_batches = whole_batches and images > 1
-        self._inpaint = inpaint
+    predict: Predict
+    images: int
+    whole_batches: bool = False
+    inpaint: Inpaint | None = None
+    takes_images: ClassVar[bool] = True
 
     def __call__(self, x: Tensor, sigma: Tensor, images: np.ndarray) -> Tensor:
         comfy.model_management.throw_exception_if_processing_interrupted()
-        if self._inpaint is None:
+        if self.inpaint is None:
             return self._call(x, sigma, images)
         index = torch.from_numpy(images).to(x.device)
-        return self._inpaint(lambda masked, s: self._call(masked, s, images), x, sigma, index)
+        return self.inpaint(lambda masked, s: self._call(masked, s, images), x, sigma, index)
 
     def _call(self, x: Tensor, sigma: Tensor, images: np.ndarray) -> Tensor:
-        if not self._whole_batches:
-            return self._predict(x, sigma)
-        source, place = whole_batches(images, self._images)
+        if not self.whole_batches or self.images == 1:
+            return self.predict(x, sigma)
+        source, place = whole_batches(images, self.images)
         if np.array_equal(source, np.arange(len(x))):
-            return self._predict(x, sigma)
+            return self.predict(x, sigma)
         gather = torch.from_numpy(source).to(x.device)
-        return self._predict(x[gather], sigma[gather])[torch.from_numpy(place).to(x.device)]
+        return self.predict(x[gather], sigma[gather])[torch.from_numpy(place).to(x.device)]
 
 
 def whole_batches(images: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:

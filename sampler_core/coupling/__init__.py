@@ -1,0 +1,34 @@
+"""Acceptance rules: each turns K draft candidates into one exact draw from the target.
+
+A rule sees one scalar problem per verification: candidates u_1…u_K ~ N(0, 1) along the direction in which
+draft and target differ, and a target N(delta, 1) on that axis.
+"""
+
+from __future__ import annotations
+
+from ..errors import InputError
+from .bound import bound
+from .greedy import Greedy
+from .ranked import Ranked
+from .reflection import Reflection
+from .rule import Draws, Rule
+
+# One line per rule; "optimal" and "block" belong here too once they exist.
+_RULES: dict[str, type[Rule]] = {
+    "reflection": Reflection,
+    "greedy": Greedy,
+    "rass": Ranked,
+}
+
+NAMES: tuple[str, ...] = tuple(_RULES)
+
+
+def get(name: str) -> Rule:
+    """The rule called `name`; InputError (listing NAMES) if there is none."""
+    try:
+        return _RULES[name]()
+    except (KeyError, TypeError):
+        raise InputError(f"rule: {name!r} is not an acceptance rule; choose one of {', '.join(NAMES)}") from None
+
+
+__all__ = ["NAMES", "Draws", "Rule", "bound", "get"]

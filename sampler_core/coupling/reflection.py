@@ -1,0 +1,28 @@
+"""Reflection coupling: the maximal coupling of two Gaussians, for one candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .rule import Draws, log_ratio, settle, usable
+
+
+class Reflection:
+    """Accept candidate 0 or mirror it; other candidates are ignored.
+
+    Accepts with probability 2·Phi(−delta/2), the most that one candidate allows.
+    Source: De Bortoli et al., arXiv 2501.05370 (reflection maximal coupling).
+    """
+
+    name = "reflection"
+
+    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+        """0 where candidate 0 is accepted, else -1: int64 [n]. Takes 1 uniform per row."""
+        log_p = log_ratio(usable(delta), u[:, 0]).clamp(max=0.0)
+        accepted = draws.uniform(1)[:, 0] < log_p.exp()
+        return settle(delta, torch.where(accepted, 0, -1))
+
+    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+        """The mirror image delta − u of the rejected candidate: [n]. Takes no draws."""
+        return usable(delta) - u[:, 0]

@@ -1,0 +1,73 @@
+"""Random numbers for the rules' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+
+class Shared:
+    """n verifications fed from one generator."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self._n = n
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def uniform(self, k: int) -> Tensor:
+        return torch.rand(self._n, k, dtype=torch.float64, generator=self._generator)
+
+    def normal(self, k: int) -> Tensor:
+        return torch.randn(self._n, k, dtype=torch.float64, generator=self._generator)
+
+
+class Streams:
+    """One generator per verification, as the engine has it."""
+
+    def __init__(self, seeds: list[int]) -> None:
+        self._each = [Shared(1, seed) for seed in seeds]
+
+    def uniform(self, k: int) -> Tensor:
+        return torch.cat([each.uniform(k) for each in self._each])
+
+    def normal(self, k: int) -> Tensor:
+        return torch.cat([each.normal(k) for each in self._each])
+
+
+class Constant:
+    """Uniforms and normals that are all the same number."""
+
+    def __init__(self, n: int, uniform: float, normal: float = 0.0) -> None:
+        self._n, self._uniform, self._normal = n, uniform, normal
+
+    def uniform(self, k: int) -> Tensor:
+        return torch.full((self._n, k), self._uniform, dtype=torch.float64)
+
+    def normal(self, k: int) -> Tensor:
+        return torch.full((self._n, k), self._normal, dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Many small operations: a second thread would mostly wait, and on a busy machine for long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def shared() -> type[Shared]:
+    return Shared
+
+
+@pytest.fixture
+def streams() -> type[Streams]:
+    return Streams
+
+
+@pytest.fixture
+def constant() -> type[Constant]:
+    return Constant

@@ -1,0 +1,134 @@
+"""Every rule returns the target's law, whatever delta and width; and these tests would notice if it did not.
+
+Seeded. 108 p-values are held against 5e-6, so a correct rule would fail under fewer than 1 in 1000 seeds (6e-4).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from sampler_core import coupling
+from sampler_core.coupling import ranked
+
+N = 200_000
+ALARM = 5e-6
+DELTAS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
+WIDTHS = (1, 2, 3, 4, 8)
+CASES = [
+    (name, delta, width)
+    for name in coupling.NAMES
+    for delta in DELTAS
+    for width in (WIDTHS if name != "reflection" else (1, 4))
+]
+
+
+def verify(rule, delta: Tensor, u: Tensor, shared, seed: int) -> tuple[Tensor, Tensor]:
+    """The selected index and the coordinate of the new state, both [n]."""
+    chosen = rule.select(delta, u, shared(len(u), seed + 1))
+    y = u.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
+    lost = chosen < 0
+    y[lost] = rule.residual(delta[lost], u[lost], shared(int(lost.sum()), seed + 2))
+    return chosen, y
+
+
+def candidates(shared, width: int, seed: int) -> Tensor:
+    return shared(N, seed).normal(width)
+
+
+def p_value(y: Tensor) -> float:
+    return stats.kstest(y.numpy(), "norm").pvalue
+
+
+@pytest.mark.parametrize(("name", "delta", "width"), CASES)
+def test_output_law(name, delta, width, shared):
+    u = candidates(shared, width, 11)
+    _, y = verify(coupling.get(name), torch.full((N,), delta, dtype=torch.float64), u, shared, 21)
+    assert p_value(y - delta) > ALARM
+
+
+@pytest.mark.parametrize("name", coupling.NAMES)
+@pytest.mark.parametrize("width", [2, 16])
+def test_output_law_with_a_delta_for_every_verification(name, width, shared):
+    delta = 0.2 + 2.8 * shared(N, 31).uniform(1)[:, 0]
+    u = candidates(shared, width, 32)
+    _, y = verify(coupling.get(name), delta, u, shared, 33)
+    assert p_value(y - delta) > ALARM
+    # Not only on average over delta: also where it is small.
+    small = delta < 0.5
+    assert p_value((y - delta)[small]) > ALARM
+
+
+@pytest.mark.parametrize("name", coupling.NAMES)
+@pytest.mark.parametrize(("delta", "width"), [(0.7, 2), (1.3, 4)])
+def test_the_rest_of_the_noise_is_untouched(name, delta, width, shared):
+    """In two dimensions: the new state z_c, or z_1 + (y - u_1) e, is N(delta e, I)."""
+    e = torch.tensor([0.6, -0.8], dtype=torch.float64)
+    z = shared(N, 41).normal(2 * width).reshape(N, width, 2)
+    u = z @ e
+    chosen, y = verify(coupling.get(name), torch.full((N,), delta, dtype=torch.float64), u, shared, 42)
+    kept = z[torch.arange(N), chosen.clamp(min=0)]
+    moved = z[:, 0] + (y - u[:, 0])[:, None] * e
+    state = torch.where((chosen >= 0)[:, None], kept, moved) - delta * e
+    across = torch.stack([-e[1], e[0]])
+    for direction in (across, (e + across) / 2**0.5, (e - across) / 2**0.5):
+        assert p_value(state @ direction) > ALARM
+    assert stats.kstest((state**2).sum(dim=1).numpy(), "chi2", args=(2,)).pvalue > ALARM
+
+
+def run(rule, shared, width: int = 2, delta: float = 1.0) -> float:
+    _, y = verify(rule, torch.full((N,), delta, dtype=torch.float64), candidates(shared, width, 51), shared, 52)
+    return p_value(y - delta)
+
+
+@pytest.mark.parametrize("name", coupling.NAMES)
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_residual_at_the_wrong_delta_is_noticed(name, factor, shared):
+    class Fault(type(coupling.get(name))):
+        def residual(self, delta, u, draws):
+            return super().residual(factor * delta, u, draws)
+
+    # Where rejections are common: a fault in one draw of ten would hide behind the other nine.
+    assert run(Fault(), shared, delta=2.0) < ALARM
+
+
+@pytest.mark.parametrize("name", coupling.NAMES)
+def test_a_residual_straight_from_the_target_is_noticed(name, shared):
+    class Fault(type(coupling.get(name))):
+        def residual(self, delta, u, draws):
+            return delta + draws.normal(1)[:, 0]
+
+    assert run(Fault(), shared) < ALARM
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorted_candidates_in_greedy_are_noticed(descending, shared):
+    class Fault(type(coupling.get("greedy"))):
+        def select(self, delta, u, draws):
+            order = u.argsort(dim=1, descending=descending)
+            place = super().select(delta, u.gather(1, order), draws)
+            return torch.where(place < 0, -1, order.gather(1, place.clamp(min=0)[:, None])[:, 0])
+
+    assert run(Fault(), shared) < ALARM
+
+
+def test_weights_that_look_at_the_draws_are_noticed(shared, monkeypatch):
+    honest = ranked.rank_weights
+    u = candidates(shared, 2, 51)
+
+    def peeking(delta: Tensor, width: int) -> Tensor:
+        weights = honest(delta, width)
+        if len(delta) == N:
+            weights[u[:, 0] > 1] = 1 / width
+        return weights
+
+    monkeypatch.setattr(ranked, "rank_weights", peeking)
+    assert run(coupling.get("rass"), shared) < ALARM
+
+
+def test_a_selected_density_of_other_weights_is_noticed(shared, monkeypatch):
+    honest = ranked.log_selected
+    monkeypatch.setattr(ranked, "log_selected", lambda u, weights: honest(u, weights.roll(1, dims=1)))
+    assert run(coupling.get("rass"), shared) < ALARM

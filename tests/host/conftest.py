@@ -1,0 +1,42 @@
+"""The pack's modules, as this folder's tests use them."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def ours(pack: ModuleType) -> SimpleNamespace:
+    """The modules of the pack by their last names, and of its adapter in `host`."""
+
+    def module(name: str) -> ModuleType:
+        return importlib.import_module(f"{pack.__name__}.{name}")
+
+    # ComfyUI logs a warning for every optional package it lacks; they are nothing to us.
+    logging.getLogger().setLevel(logging.ERROR)
+    nodes = {name: module(f"nodes.{name}") for name in ("configure", "draft_model", "extension", "ksampler", "sampler", "types")}
+    host = {name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft")}
+    return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))
+
+
+@pytest.fixture(scope="session")
+def render(ours: SimpleNamespace) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    """Run the Speculative KSampler node: render(model, latent, positive, negative, **settings) -> (LATENT, report)."""
+
+    def run(model: Any, latent: dict[str, Any], positive: Any, negative: Any, **given: Any) -> tuple[Any, Any]:
+        values = dict(seed=5, steps=6, cfg=3.0, sampler_name="euler_ancestral", scheduler="simple", denoise=1.0)
+        values |= dict(eta=1.0, s_noise=1.0) | given
+        if (widths := values.pop("widths", None)) is not None:
+            values["tree"] = ours.types.TreeSettings(widths, values.pop("rule", "rass"))
+        output = ours.ksampler.SpeculativeKSampler.execute(
+            model=model, positive=positive, negative=negative, latent_image=latent, **values
+        )
+        return output.args
+
+    return run
