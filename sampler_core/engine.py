@@ -16,6 +16,7 @@ from .growth import Draft, grow
 from .kernels import Kernel
 from .look_ahead import LookAhead
 from .noise import Noise, Streams, image_seed
+from .planning import Auto, Fixed, Plan
 from .report import Report
 from .target import Target
 from .tree import Layout, Tree
@@ -43,12 +44,14 @@ def sample(
     kernel: str,
     eta: float = 1.0,
     s_noise: float = 1.0,
-    tree: Sequence[int],
+    tree: Sequence[int] | str,
     rule: str,
     drafter: str | Callable[..., Tensor],
     seed: int | Sequence[int],
     callback: Callable[[Progress], None] | None = None,
     noise: Noise | None = None,
+    rows: int = 8,
+    cost: Sequence[float] | None = None,
 ) -> tuple[Tensor, Report]:
     """Sample x at sigmas[0] down to sigmas[-1]; the result has exactly the law of the stock sampler.
 
@@ -64,31 +67,34 @@ def sample(
     started = time.perf_counter()
     if x.ndim < 2 or not x.is_floating_point():
         raise InputError(f"x: need a float latent [B, ...], got shape {tuple(x.shape)} of {x.dtype}.")
-    plan = Tree.from_widths(tree)
     judge = coupling.get(rule)
     seeds = _seeds(seed, len(x))
     if len(sigmas) < 2:
-        report = Report(0, len(x), kernel, rule, tuple(tree), str(drafter), "plain", "the schedule has no steps")
+        widths = () if isinstance(tree, str) else tuple(tree)
+        report = Report(0, len(x), kernel, rule, widths, str(drafter), "plain", "the schedule has no steps")
         return x.clone(), report
     chain = kernels.build(kernel, sigmas.to(x.device), eta, s_noise)
     target = Target(denoise)
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
+    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
     guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)
     noise = noise or Streams(seeds, x, chain.draws)
-    report = Report(chain.steps, len(x), kernel, rule, tuple(int(w) for w in tree), guesser.name)
+    widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
+    report = Report(chain.steps, len(x), kernel, rule, widths, guesser.name)
     _explain(report, chain, plan)
     latest = torch.zeros_like(x)
     step = np.zeros(len(x), dtype=np.int64)
-    layouts: dict[bytes, Layout] = {}
+    layouts: dict[tuple[object, ...], Layout] = {}
     while (active := np.flatnonzero(step < chain.steps)).size:
         # 1. Draft: no deeper than the schedule, no further than a step with noise to guess through.
         reach = _reach(chain, plan, step[active])
         if guesser.needs_history:
             reach[step[active] == 0] = 0
-        layout = layouts.get(reach.tobytes())
-        if layout is None:
-            layout = layouts[reach.tobytes()] = Layout(plan, reach)
+        trees = plan.trees(active, step[active])
+        key = (*dict.fromkeys(trees), reach.tobytes()) if len(set(trees)) == 1 else (*trees, reach.tobytes())
+        if (layout := layouts.get(key)) is None:
+            layout = layouts[key] = Layout(trees, reach)
         index = torch.from_numpy(active).to(x.device)
         draft = grow(layout, active, x[index], step[active], chain, guesser, latest[index], noise)
         # 2. Judge every node in one call.
@@ -102,7 +108,10 @@ def sample(
         x[index] = _next_state(draft, path, mean[stop], chain, noise)
         latest[index] = denoised[stop]
         guesser.observe(draft, path, denoised)
-        report.add(draft.steps[layout.inner[path.inner]], path.delta[path.inner], path.accepted)
+        judged = layout.inner[path.inner]
+        report.add(draft.steps[judged], path.delta[path.inner], path.accepted)
+        plan.observe(draft.images[judged], draft.steps[judged], layout.depth[judged], path.delta[path.inner])
+        plan.evaluated(draft.images[path.line], draft.steps[path.line] + 1)
         before = int(step.min())
         step[active] += path.length
         for image in active:
@@ -119,7 +128,7 @@ def sample(
     return x.to(given), report
 
 
-def _reach(chain: Kernel, plan: Tree, step: np.ndarray) -> np.ndarray:
+def _reach(chain: Kernel, plan: Plan, step: np.ndarray) -> np.ndarray:
     """[n] the greatest depth each image may evaluate: noisy transitions ahead of it that are followed by a step."""
     spread = np.asarray(chain.spread[:-1] + [0.0])
     stops = np.flatnonzero(spread == 0)
@@ -148,6 +157,16 @@ def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
     return [int(s) for s in seed]
 
 
+def _plan(
+    tree: Sequence[int] | str, rows: int, rule: str, images: int, ahead: bool, cost: Sequence[float] | None
+) -> Plan:
+    if isinstance(tree, str):
+        if tree != "auto":
+            raise InputError(f"tree: {tree!r} is not possible; use widths such as (2, 2, 1, 1), or 'auto'.")
+        return Auto(rows, rule, images, ahead, cost)
+    return Fixed(Tree.from_widths(tree))
+
+
 def _drafter(
     drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int, depth: int
 ) -> tuple[drafting.Drafter, Target | None]:
@@ -161,7 +180,7 @@ def _drafter(
     raise InputError(f"drafter: {drafter!r} is unknown; use 'look_ahead', 'frozen' or a draft model.")
 
 
-def _explain(report: Report, chain: Kernel, plan: Tree) -> None:
+def _explain(report: Report, chain: Kernel, plan: Plan) -> None:
     """Say why a run is plain, where it is."""
     if plan.depth == 0:
         report.mode, report.reason = "plain", "the tree has one row"

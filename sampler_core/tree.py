@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -11,21 +12,17 @@ from .errors import InputError
 
 MAX_ROWS = 4096
 
-
-@dataclass(frozen=True)
-class Node:
-    """One evaluated node: its parent's index (-1: the root), which child of it this is, and its depth."""
-
-    parent: int
-    child: int
-    depth: int
+Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Evaluated nodes in level order. The root is node 0; a tree of one node is the plain sampler."""
+    """Evaluated nodes, each named by the child numbers that lead to it from the root (), in level order.
 
-    nodes: tuple[Node, ...]
+    A tree of one node is the plain sampler. The children of a node are numbered from 0 without gaps.
+    """
+
+    paths: tuple[Path, ...]
 
     @classmethod
     def from_widths(cls, widths: Sequence[int]) -> Tree:
@@ -33,61 +30,82 @@ class Tree:
 
         Raises InputError for a width that is not a whole number of 1 or more, or a tree of over 4096 rows.
         """
-        nodes = [Node(-1, 0, 0)]
-        level = [0]
-        for depth, width in enumerate(widths, start=1):
+        paths: list[Path] = [()]
+        level: list[Path] = [()]
+        for width in widths:
             if isinstance(width, bool) or not isinstance(width, (int, np.integer)) or width < 1:
                 raise InputError(
                     f"tree: width {width!r} is not possible; use whole numbers of 1 or more, e.g. (2, 2, 1, 1)."
                 )
-            if len(nodes) + len(level) * int(width) > MAX_ROWS:
+            if len(paths) + len(level) * int(width) > MAX_ROWS:
                 raise InputError(f"tree: {tuple(widths)} has more than {MAX_ROWS} rows; use smaller widths.")
-            fresh = [Node(parent, child, depth) for parent in level for child in range(width)]
-            level = list(range(len(nodes), len(nodes) + len(fresh)))
-            nodes += fresh
-        return cls(tuple(nodes))
+            level = [(*parent, child) for parent in level for child in range(width)]
+            paths += level
+        return cls(tuple(paths))
 
-    @property
+    @cached_property
     def rows(self) -> int:
-        return len(self.nodes)
+        return len(self.paths)
 
-    @property
+    @cached_property
     def depth(self) -> int:
-        return self.nodes[-1].depth
+        return len(self.paths[-1])
+
+    @cached_property
+    def width(self) -> int:
+        """The most children any node has."""
+        return max((path[-1] + 1 for path in self.paths[1:]), default=0)
+
+
+@lru_cache(maxsize=256)
+def chain(depth: int) -> Tree:
+    """A root and `depth` nodes below it, one under the other."""
+    return Tree.from_widths((1,) * depth)
 
 
 class Layout:
-    """The rows of one call for several images that grow the same tree, each cut at a depth of its own.
+    """The rows of one call for several images, each with a tree of its own, cut at a depth of its own.
 
-    Rows are node-major (all images of node 0, then all of node 1, ...), so they are level by level too.
+    Rows are node-major (all images of one node, then all of the next), so they are level by level too.
 
-    reach: [images] the greatest depth each image may evaluate.
-    image, depth, parent, child: [rows]; image counts within `reach`, parent is a row (-1 for roots).
+    trees: [images]; reach: [images] the greatest depth each image may evaluate.
+    image, depth, parent, child: [rows]; image counts within `trees`, parent is a row (-1 for roots).
     inner: rows that have children; inner_of: [rows] the place of a row in `inner`, or -1.
     kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)].
     levels: a slice of the rows for each depth.
     """
 
-    def __init__(self, tree: Tree, reach: np.ndarray) -> None:
-        images: list[np.ndarray] = []
+    def __init__(self, trees: Sequence[Tree], reach: np.ndarray) -> None:
+        distinct = list(dict.fromkeys(trees))
+        kind = np.array([distinct.index(tree) for tree in trees]) if len(distinct) > 1 else np.zeros(len(reach), int)
+        members: dict[Path, list[int]] = {}
+        for k, tree in enumerate(distinct):
+            for path in tree.paths:
+                members.setdefault(path, []).append(k)
+        nodes = sorted(members, key=lambda path: (len(path), path))
+
+        images: dict[Path, np.ndarray] = {}
+        starts: dict[Path, int] = {}
         parents: list[np.ndarray] = []
-        starts: list[int] = []
         total = 0
-        for node in tree.nodes:
-            here = np.flatnonzero(reach >= node.depth)
-            if node.parent < 0:
-                parents.append(np.full(len(here), -1))
+        for path in nodes:
+            here = reach >= len(path)
+            if len(members[path]) < len(distinct):
+                here = here & np.isin(kind, members[path])
+            images[path] = np.flatnonzero(here)
+            starts[path] = total
+            total += len(images[path])
+            if path:
+                above = path[:-1]
+                parents.append(starts[above] + np.searchsorted(images[above], images[path]))
             else:
-                parents.append(starts[node.parent] + np.searchsorted(images[node.parent], here))
-            images.append(here)
-            starts.append(total)
-            total += len(here)
-        counts = [len(i) for i in images]
+                parents.append(np.full(len(images[path]), -1))
+        counts = [len(images[path]) for path in nodes]
         self.rows = total
-        self.image = np.concatenate(images)
+        self.image = np.concatenate([images[path] for path in nodes])
         self.parent = np.concatenate(parents)
-        self.depth = np.repeat([n.depth for n in tree.nodes], counts)
-        self.child = np.repeat([n.child for n in tree.nodes], counts)
+        self.depth = np.repeat([len(path) for path in nodes], counts)
+        self.child = np.repeat([path[-1] if path else 0 for path in nodes], counts)
         edges = np.searchsorted(self.depth, np.arange(self.depth[-1] + 2))
         self.levels = [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
 

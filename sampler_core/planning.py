@@ -1,0 +1,157 @@
+"""Planning: which tree an image grows in a round.
+
+Two passes, as Tsubame plans token trees: the topology is frozen first, from verified history alone, and only then are
+its nodes sampled. A plan for the transitions from step j on never sees a noise of step j or later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import Protocol
+
+import numpy as np
+
+from .coupling.expected import expected_acceptance
+from .errors import InputError
+from .tree import Tree, chain
+
+NEW_STEPS = 4  # look-ahead: steps a round may draft that no earlier round has evaluated
+MAX_CHILDREN = 8
+FORGET = 0.5  # weight of a new delta in the running mean
+
+
+class Plan(Protocol):
+    """depth: the deepest tree it may choose. width: the most children of a node."""
+
+    depth: int
+    width: int
+
+    def trees(self, images: np.ndarray, steps: np.ndarray) -> list[Tree]:
+        """A tree for each of these images [n] at these steps [n]."""
+        ...
+
+    def observe(self, images: np.ndarray, steps: np.ndarray, depths: np.ndarray, deltas: np.ndarray) -> None:
+        """Verified transitions [v]: image, step, depth in the tree and delta."""
+        ...
+
+    def evaluated(self, images: np.ndarray, steps: np.ndarray) -> None:
+        """Every step of these images before `steps` [n] has been evaluated."""
+        ...
+
+
+class Fixed:
+    """The same tree in every round."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.depth, self.width = tree.depth, tree.width
+
+    def trees(self, images: np.ndarray, steps: np.ndarray) -> list[Tree]:
+        return [self._tree] * len(images)
+
+    def observe(self, images: np.ndarray, steps: np.ndarray, depths: np.ndarray, deltas: np.ndarray) -> None:
+        pass
+
+    def evaluated(self, images: np.ndarray, steps: np.ndarray) -> None:
+        pass
+
+
+class Auto:
+    """The tree of at most `rows` rows with the best expected progress, or progress per second where costs are known.
+
+    cost[w - 1]: the time of a call on w rows, relative to one row; None counts calls alone.
+    ahead: look-ahead drafts, whose plans are chains (a sibling with noise of its own lies far from everything the
+    target has been asked about) that reach NEW_STEPS past what has been evaluated.
+    """
+
+    def __init__(self, rows: int, rule: str, images: int, ahead: bool, cost: Sequence[float] | None = None) -> None:
+        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+            raise InputError(f"rows: {rows!r} is not possible; use a whole number of 1 or more, e.g. 8.")
+        if cost is not None and len(cost) < rows:
+            raise InputError(f"cost: has {len(cost)} values for {rows} rows; give one for every number of rows.")
+        self._rows, self._rule, self._ahead = int(rows), rule, ahead
+        self._cost = tuple(float(c) for c in cost[:rows]) if cost is not None else (1.0,) * self._rows
+        self.depth = self._rows - 1
+        self.width = 1 if ahead else min(MAX_CHILDREN, self._rows - 1)
+        # The running mean of ln delta by depth, NaN where nothing has been verified.
+        self._log = np.full((images, self._rows), math.nan)
+        self._known = np.zeros(images, dtype=np.int64)
+
+    def trees(self, images: np.ndarray, steps: np.ndarray) -> list[Tree]:
+        return [self._tree(int(b), int(i)) for b, i in zip(images, steps, strict=True)]
+
+    def observe(self, images: np.ndarray, steps: np.ndarray, depths: np.ndarray, deltas: np.ndarray) -> None:
+        for b, d, delta in zip(images, depths, deltas, strict=True):
+            new, old = math.log(min(max(float(delta), 1e-3), 1e3)), self._log[b, d]
+            self._log[b, d] = new if math.isnan(old) else old + FORGET * (new - old)
+
+    def evaluated(self, images: np.ndarray, steps: np.ndarray) -> None:
+        np.maximum.at(self._known, images, steps)
+
+    def _tree(self, image: int, step: int) -> Tree:
+        seen = self._log[image]
+        first = float(np.nanmean(seen[:2])) if not np.isnan(seen[:2]).all() else 0.0
+        found = np.flatnonzero(~np.isnan(seen))
+        growth = 0.0
+        if len(found) > 2:
+            growth = float(np.clip(np.polyfit(found, seen[found], 1)[0], 0.0, 0.5))
+        key = (round(first / 0.1), round(growth / 0.05))
+        if self._ahead:
+            longest = min(self.depth, max(0, int(self._known[image]) - step) + NEW_STEPS)
+            return chain(_best_depth(*key, longest, self._cost))
+        return _best_tree(*key, self._rows, self._rule, self._cost)
+
+
+def _deltas(first: int, growth: int, depth: int) -> list[float]:
+    return [math.exp(0.1 * first + 0.05 * growth * d) for d in range(depth)]
+
+
+@lru_cache(maxsize=4096)
+def _best_depth(first: int, growth: int, longest: int, cost: tuple[float, ...]) -> int:
+    """The chain depth with the best expected progress per cost."""
+    progress, reached, best, depth = 1.0, 1.0, 1.0 / cost[0], 0
+    for d, delta in enumerate(_deltas(first, growth, longest), start=1):
+        reached *= expected_acceptance("reflection", delta, 1)
+        progress += reached
+        if progress / cost[d] > best * (1 + 1e-9):
+            best, depth = progress / cost[d], d
+    return depth
+
+
+@lru_cache(maxsize=1024)
+def _best_tree(first: int, growth: int, rows: int, rule: str, cost: tuple[float, ...]) -> Tree:
+    """The tree of at most `rows` rows with the best expected progress per cost; a node's subtrees are as even as can be."""
+    deltas = _deltas(first, growth, rows)
+    value = _values(rows, rule, deltas)
+    best = max(range(1, rows + 1), key=lambda r: value(r, 0)[0] / cost[r - 1] - 1e-9 * r)
+    paths: list[tuple[int, ...]] = []
+
+    def build(path: tuple[int, ...], budget: int) -> None:
+        paths.append(path)
+        for child, share in enumerate(_shares(budget - 1, value(budget, len(path))[1])):
+            build((*path, child), share)
+
+    build((), best)
+    return Tree(tuple(sorted(paths, key=lambda path: (len(path), path))))
+
+
+def _values(rows: int, rule: str, deltas: list[float]) -> Callable[[int, int], tuple[float, int]]:
+    @cache
+    def value(budget: int, depth: int) -> tuple[float, int]:
+        """Expected progress of a subtree of `budget` rows at `depth`, and the number of its root's children."""
+        best = (1.0, 0)
+        for children in range(1, min(MAX_CHILDREN, budget - 1) + 1):
+            each = expected_acceptance(rule, deltas[depth], children) / children
+            total = 1.0 + each * sum(value(share, depth + 1)[0] for share in _shares(budget - 1, children))
+            if total > best[0] + 1e-9:
+                best = (total, children)
+        return best
+
+    return value
+
+
+def _shares(rows: int, children: int) -> list[int]:
+    """`rows` split over the children as evenly as possible, the first ones larger."""
+    return [rows // children + (c < rows % children) for c in range(children)] if children else []
