@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,7 @@ def ours(pack: ModuleType) -> SimpleNamespace:
 
     # ComfyUI logs a warning for every optional package it lacks; they are nothing to us.
     logging.getLogger().setLevel(logging.ERROR)
+    torch.set_num_threads(1)  # the networks are too small for more
     nodes = {name: module(f"nodes.{name}") for name in ("configure", "draft_model", "extension", "ksampler", "sampler", "types")}
     host = {name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft")}
     return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))
