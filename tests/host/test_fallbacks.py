@@ -19,7 +19,9 @@ def _options(**options: Any) -> Callable[[Any], None]:
 
 
 def _wrapper(kind: str) -> Callable[[Any], None]:
-    return lambda model: model.add_wrapper_with_key(kind, "someone", lambda executor, *args, **kw: executor(*args, **kw))
+    return lambda model: model.add_wrapper_with_key(
+        kind, "someone", lambda executor, *args, **kw: executor(*args, **kw)
+    )
 
 
 UNKNOWN: dict[str, Callable[[Any], None]] = {
@@ -30,12 +32,16 @@ UNKNOWN: dict[str, Callable[[Any], None]] = {
         lambda apply, args: apply(args["input"], args["timestep"], **args["c"])
     ),
     "model patches": lambda model: model.set_model_patch(lambda args: args, "double_block"),
-    "attention": lambda model: model.set_model_patch_replace(lambda args, extra: extra["original_block"](args), "dit", "double_block", 99),
+    "attention": lambda model: model.set_model_patch_replace(
+        lambda args, extra: extra["original_block"](args), "dit", "double_block", 99
+    ),
     "wrapper someone (diffusion_model)": _wrapper("diffusion_model"),
     "wrapper someone (predict_noise)": _wrapper("predict_noise"),
     "callback": lambda model: model.add_callback("on_pre_run", lambda patcher: None),
     "option somebodys_option": _options(somebodys_option=True),
-    "patched object": lambda model: model.add_object_patch("diffusion_model.x_embedder", model.model.diffusion_model.x_embedder),
+    "patched object": lambda model: model.add_object_patch(
+        "diffusion_model.x_embedder", model.model.diffusion_model.x_embedder
+    ),
 }  # fmt: skip
 
 
@@ -66,7 +72,9 @@ def test_prompt_for_part_of_the_steps(render: Any, start: float, end: float, mod
     assert ("part of the steps" in report["reason"]) == (mode == "plain")
 
 
-@pytest.mark.parametrize(("prompts", "images", "mode"), [(2, 4, "tree"), (2, 3, "plain"), (3, 1, "plain"), (3, 3, "tree")])
+@pytest.mark.parametrize(
+    ("prompts", "images", "mode"), [(2, 4, "tree"), (2, 3, "plain"), (3, 1, "plain"), (3, 3, "tree")]
+)
 def test_prompt_batches(render: Any, prompts: int, images: int, mode: str) -> None:
     latent = {"samples": tiny_models.latent("flow", images)}
     positive, negative = tiny_models.conditioning(1, prompts), tiny_models.conditioning(2)
@@ -85,7 +93,9 @@ def test_controlnet_is_plain(ours: Any, render: Any) -> None:
         def get_models(self) -> list[Any]:
             return []
 
-    positive = [[c[0], c[1] | {"control": Control(), "control_apply_to_uncond": True}] for c in tiny_models.conditioning(1)]
+    positive = [
+        [c[0], c[1] | {"control": Control(), "control_apply_to_uncond": True}] for c in tiny_models.conditioning(1)
+    ]
     _, report = render(tiny_models.unet(), _latent("eps"), positive, tiny_models.conditioning(2), widths=(2, 1))
     assert report["mode"] == "plain" and "ControlNet" in report["reason"]
 

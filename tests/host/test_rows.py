@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 import torch
 
-TOLERANCE = dict(rtol=1e-4, atol=1e-4)  # batched and single matrix products round differently
+TOLERANCE = {"rtol": 1e-4, "atol": 1e-4}  # batched and single matrix products round differently
 
 # Rows of three images: whole batches; the same without some cells; one image alone; out of order.
 ROWS = {
@@ -49,7 +49,12 @@ def probe(
 
 
 def assert_rows_agree(
-    ours: SimpleNamespace, model_k: Any, x: torch.Tensor, sigmas: torch.Tensor, extra_args: dict[str, Any], images: list[int]
+    ours: SimpleNamespace,
+    model_k: Any,
+    x: torch.Tensor,
+    sigmas: torch.Tensor,
+    extra_args: dict[str, Any],
+    images: list[int],
 ) -> None:
     decision = ours.host.preflight.decide(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
     assert decision.refusal == ""
@@ -145,5 +150,9 @@ def test_cyclic_order_would_be_wrong(ours: Any) -> None:
         assert not torch.allclose(ours_target(rows, sigmas[:2], images), plain(rows, sigmas[:2], images), **TOLERANCE)
 
     probe(
-        tiny_models.flow(), tiny_models.latent("flow", 3), tiny_models.conditioning(1, 3), tiny_models.conditioning(2), look
+        tiny_models.flow(),
+        tiny_models.latent("flow", 3),
+        tiny_models.conditioning(1, 3),
+        tiny_models.conditioning(2),
+        look,
     )

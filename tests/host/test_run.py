@@ -164,7 +164,10 @@ def test_an_image_does_not_depend_on_its_batch(render: Any, draft: bool, prompts
     together, report = render(target, latent, positive, negative, **given)
     assert report["mode"] == "tree" and (not draft or report["accepted"] > 0)
     for b in range(3):
-        own = [[c[0][b % prompts : b % prompts + 1], {k: v[b % prompts : b % prompts + 1] for k, v in c[1].items()}] for c in positive]
+        own = [
+            [c[0][b % prompts : b % prompts + 1], {k: v[b % prompts : b % prompts + 1] for k, v in c[1].items()}]
+            for c in positive
+        ]
         alone, _ = render(target, {k: v[b : b + 1] for k, v in latent.items()}, own, negative, **given)
         torch.testing.assert_close(alone["samples"][0], together["samples"][b], rtol=1e-3, atol=1e-3)
 
@@ -206,7 +209,9 @@ def test_a_patched_draft_is_not_used(render: Any, caplog: pytest.LogCaptureFixtu
     draft = tiny_models.flow(1).clone()
     draft.set_model_sampler_post_cfg_function(lambda args: args["denoised"])
     with caplog.at_level("WARNING"):
-        _, report = render(tiny_models.flow(), {"samples": tiny_models.latent("flow")}, *_prompts(), widths=(2, 1), draft=draft)
+        _, report = render(
+            tiny_models.flow(), {"samples": tiny_models.latent("flow")}, *_prompts(), widths=(2, 1), draft=draft
+        )
     assert report["drafter"] == "frozen" and report["draft_calls"] == 0
     assert "post-CFG patch" in caplog.text
 
@@ -217,7 +222,17 @@ def test_log_and_ui(ours: Any, caplog: pytest.LogCaptureFixture) -> None:
 
     with caplog.at_level("INFO"):
         output = ours.ksampler.SpeculativeKSampler.execute(
-            tiny_models.flow(), 5, 6, 3.0, "euler_ancestral", "simple", *_prompts(), {"samples": tiny_models.latent("flow")}, 1.0, 1.0, 1.0
+            tiny_models.flow(),
+            5,
+            6,
+            3.0,
+            "euler_ancestral",
+            "simple",
+            *_prompts(),
+            {"samples": tiny_models.latent("flow")},
+            1.0,
+            1.0,
+            1.0,
         )
     report = output.args[1]
     lines = [record.getMessage() for record in caplog.records if "[DraftTree]" in record.getMessage()]
