@@ -48,7 +48,9 @@ class ConfigureDraftTree(io.ComfyNode):
                     ),
                 ),
             ],
-            outputs=[DraftTree.Output(display_name="tree", tooltip="Connect to the tree input of a speculative sampler.")],
+            outputs=[
+                DraftTree.Output(display_name="tree", tooltip="Connect to the tree input of a speculative sampler.")
+            ],
         )
 
     @classmethod
@@ -67,7 +69,7 @@ class ConfigureDraftTree(io.ComfyNode):
 
 
 def parse_widths(text: str) -> tuple[int, ...]:
-    """"2,2,1,1" -> (2, 2, 1, 1); empty -> (). ValueError names the node, the input, the value and what works."""
+    """ "2,2,1,1" -> (2, 2, 1, 1); empty -> (). ValueError names the node, the input, the value and what works."""
     parts = [part.strip() for part in text.replace(";", ",").split(",")]
     if parts == [""]:
         return ()

@@ -34,7 +34,8 @@ class DemoPrompt(io.ComfyNode):
             ],
             outputs=[
                 io.Conditioning.Output(
-                    display_name="conditioning", tooltip="For the positive or negative input of a sampler with the tiny model."
+                    display_name="conditioning",
+                    tooltip="For the positive or negative input of a sampler with the tiny model.",
                 )
             ],
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.v0_0_2 import io
 
-from .types import CATEGORY, DraftModel, DraftReport, DraftTree, TreeSettings
+from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftModel, DraftReport, DraftTree, TreeSettings
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -20,8 +20,6 @@ class SpeculativeKSampler(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         import comfy.samplers
-
-        from .host.sampler import SAMPLERS
 
         return io.Schema(
             node_id="DraftTreeKSampler",
@@ -61,7 +59,7 @@ class SpeculativeKSampler(io.ComfyNode):
                     "sampler_name",
                     options=SAMPLERS,
                     default=SAMPLERS[0],
-                    tooltip="The stock samplers that can be speculated on: those that add fresh noise at every step. ddpm: not for flow models.",
+                    tooltip=SAMPLER_TOOLTIP,
                 ),
                 io.Combo.Input(
                     "scheduler",
@@ -70,7 +68,9 @@ class SpeculativeKSampler(io.ComfyNode):
                 ),
                 io.Conditioning.Input("positive", tooltip="The attributes you want to include in the image."),
                 io.Conditioning.Input("negative", tooltip="The attributes you want to exclude from the image."),
-                io.Latent.Input("latent_image", tooltip="The latent image to denoise; batches and masks work as usual."),
+                io.Latent.Input(
+                    "latent_image", tooltip="The latent image to denoise; batches and masks work as usual."
+                ),
                 io.Float.Input(
                     "denoise",
                     default=1.0,
@@ -110,9 +110,7 @@ class SpeculativeKSampler(io.ComfyNode):
         from .host.sampler import Settings
 
         settings = Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft)
-        latent, report = sample(
-            settings, model, seed, steps, cfg, scheduler, positive, negative, latent_image, denoise
-        )
+        latent, report = sample(settings, model, seed, steps, cfg, scheduler, positive, negative, latent_image, denoise)
         return io.NodeOutput(latent, report, ui={"text": [report["summary"]], "drafttree_report": [report]})
 
 
@@ -154,6 +152,6 @@ def draft_inputs() -> list[Any]:
         DraftTree.Input(
             "tree",
             optional=True,
-            tooltip="How far ahead to draft and how to accept, from Configure Draft Tree. Without one: 2,2,1,1 and rass.",
+            tooltip="How far ahead to draft and how to accept, from Configure Draft Tree. Default: 2,2,1,1 and rass.",
         ),
     ]

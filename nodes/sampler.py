@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.v0_0_2 import io
 
 from .ksampler import draft_inputs, noise_inputs
-from .types import CATEGORY, DraftReport, TreeSettings
+from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftReport, TreeSettings
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -20,8 +20,6 @@ class SpeculativeSampler(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        from .host.sampler import SAMPLERS
-
         return io.Schema(
             node_id="DraftTreeSampler",
             display_name=NAME,
@@ -35,16 +33,18 @@ class SpeculativeSampler(io.ComfyNode):
                     "sampler_name",
                     options=SAMPLERS,
                     default=SAMPLERS[0],
-                    tooltip="The stock samplers that can be speculated on: those that add fresh noise at every step. ddpm: not for flow models.",
+                    tooltip=SAMPLER_TOOLTIP,
                 ),
                 *noise_inputs(),
                 *draft_inputs(),
             ],
             outputs=[
-                io.Sampler.Output(display_name="sampler", tooltip="For the sampler input of SamplerCustom or SamplerCustomAdvanced."),
+                io.Sampler.Output(
+                    display_name="sampler", tooltip="For the sampler input of SamplerCustom or SamplerCustomAdvanced."
+                ),
                 DraftReport.Output(
                     display_name="report",
-                    tooltip="What speculation did. It is filled while the sampler runs, and logged as one line besides.",
+                    tooltip="What speculation did. Filled when the sampler has run; logged as one line besides.",
                 ),
             ],
         )
@@ -58,7 +58,8 @@ class SpeculativeSampler(io.ComfyNode):
         draft: ModelPatcher | None = None,
         tree: TreeSettings | None = None,
     ) -> io.NodeOutput:
-        from .host.sampler import Settings, SpeculativeSampler as Sampler
+        from .host.sampler import Settings
+        from .host.sampler import SpeculativeSampler as Sampler
 
         sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft))
         return io.NodeOutput(sampler, sampler.report)

@@ -8,6 +8,13 @@ from comfy_api.v0_0_2 import io
 
 CATEGORY = "sampling/drafttree"
 
+SAMPLERS = ["euler_ancestral", "lcm", "ddpm"]
+"""The stock samplers that are one Gaussian step from the state, by their stock names."""
+
+SAMPLER_TOOLTIP = (
+    "The stock samplers that can be speculated on: those that add fresh noise at every step. ddpm: not for flow models."
+)
+
 DraftModel = io.Custom("DRAFT_MODEL")
 """A ModelPatcher that proposes steps for another one."""
 

@@ -19,7 +19,7 @@ _HINTS = ("downscale_ratio_spacial", "downscale_ratio_temporal")
 
 
 def fix_latent(model: ModelPatcher, latent: Latent) -> Tensor:
-    """The samples of a LATENT, with an empty one brought to the model's channels and size as the stock KSampler does."""
+    """The samples of a LATENT, an empty one brought to the model's channels and size as in KSampler."""
     fix = comfy.sample.fix_empty_latent_channels
     hints = {name: latent.get(name) for name in _HINTS if name in inspect.signature(fix).parameters}
     return fix(model, latent["samples"], **hints)

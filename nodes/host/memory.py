@@ -19,9 +19,7 @@ def prepare(model: ModelPatcher, rows: int, draft: ModelPatcher | None) -> Model
     clone = model.clone()
     if draft is not None:
         clone.set_additional_models(KEY, [draft])
-    clone.add_wrapper_with_key(
-        comfy.patcher_extension.WrappersMP.PREPARE_SAMPLING, KEY, _planner(rows, draft)
-    )
+    clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.PREPARE_SAMPLING, KEY, _planner(rows, draft))
     return clone
 
 

@@ -14,15 +14,12 @@ from tqdm.auto import tqdm
 
 from ... import sampler_core
 from ...sampler_core.noise import image_seed
-from ..types import TreeSettings
+from ..types import SAMPLERS, TreeSettings
 from . import compat, draft, memory, preflight
 from .target import Inpaint, Rows, guided
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
-
-# The stock samplers that are one Gaussian step from the state, by their stock names.
-SAMPLERS = ["euler_ancestral", "lcm", "ddpm"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +42,9 @@ class Settings:
 
 
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
-    """A KSAMPLER whose sampler function drafts and verifies. `report` holds what the last run did, as plain JSON values.
+    """A KSAMPLER whose sampler function drafts and verifies.
 
-    The host keeps noise scaling, wrappers and callbacks as for any of its samplers.
+    report: what the last run did, as plain JSON values. The host keeps noise scaling, wrappers and callbacks as for any of its samplers.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -192,13 +189,15 @@ def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Ca
     def tell(progress: sampler_core.Progress) -> None:
         bar.update(progress.step - bar.n)
         if callback is not None:
-            callback({
-                "i": progress.step - 1,
-                "x": progress.x,
-                "denoised": progress.denoised,
-                "sigma": progress.sigma,
-                "sigma_hat": progress.sigma,
-            })
+            callback(
+                {
+                    "i": progress.step - 1,
+                    "x": progress.x,
+                    "denoised": progress.denoised,
+                    "sigma": progress.sigma,
+                    "sigma_hat": progress.sigma,
+                }
+            )
 
     return tell
 

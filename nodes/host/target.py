@@ -1,7 +1,7 @@
 """The call of the target, and its twin the call of the draft model: rows in, denoised predictions out.
 
-The host sees a batch of latents at sigmas of their own. It tiles conditioning over the batch cyclically, so rows must lie
-node after node over whole batches wherever conditioning differs between images; where it does not, any order is right.
+The host sees a batch of latents at sigmas of their own. It tiles conditioning over the batch cyclically, so rows must
+lie node after node over whole batches wherever conditioning differs between images; elsewhere any order is right.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Inpaint:
 class Rows:
     """A model as the sampler core calls it: (x [rows, ...], sigma [rows], images [rows]) -> denoised [rows, ...].
 
-    predict(x, sigma): the host's call. images: B. whole_batches: conditioning differs between images. inpaint: the mask's
-    mathematics, or None.
+    predict(x, sigma): the host's call. images: B. whole_batches: conditioning differs between images. inpaint: the
+    mask's mathematics, or None.
     """
 
     predict: Predict

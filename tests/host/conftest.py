@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +21,11 @@ def ours(pack: ModuleType) -> SimpleNamespace:
 
     # ComfyUI logs a warning for every optional package it lacks; they are nothing to us.
     logging.getLogger().setLevel(logging.ERROR)
-    nodes = {name: module(f"nodes.{name}") for name in ("configure", "draft_model", "extension", "ksampler", "sampler", "types")}
+    torch.set_num_threads(1)  # the networks are too small for more
+    nodes = {
+        name: module(f"nodes.{name}")
+        for name in ("configure", "draft_model", "extension", "ksampler", "sampler", "types")
+    }
     host = {name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft")}
     return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))
 
@@ -30,8 +35,15 @@ def render(ours: SimpleNamespace) -> Callable[..., tuple[dict[str, Any], dict[st
     """Run the Speculative KSampler node: render(model, latent, positive, negative, **settings) -> (LATENT, report)."""
 
     def run(model: Any, latent: dict[str, Any], positive: Any, negative: Any, **given: Any) -> tuple[Any, Any]:
-        values = dict(seed=5, steps=6, cfg=3.0, sampler_name="euler_ancestral", scheduler="simple", denoise=1.0)
-        values |= dict(eta=1.0, s_noise=1.0) | given
+        values = {
+            "seed": 5,
+            "steps": 6,
+            "cfg": 3.0,
+            "sampler_name": "euler_ancestral",
+            "scheduler": "simple",
+            "denoise": 1.0,
+        }
+        values |= {"eta": 1.0, "s_noise": 1.0} | given
         if (widths := values.pop("widths", None)) is not None:
             values["tree"] = ours.types.TreeSettings(widths, values.pop("rule", "rass"))
         output = ours.ksampler.SpeculativeKSampler.execute(

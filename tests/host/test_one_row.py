@@ -24,12 +24,14 @@ def step_noise(seeds: list[int], shape: torch.Size) -> Callable[..., torch.Tenso
     return lambda sigma, sigma_next: torch.cat([torch.randn(1, *shape[1:], generator=g) for g in generators])
 
 
-def stock(ours: SimpleNamespace, model: Any, latent: dict[str, Any], positive: Any, negative: Any, **given: Any) -> torch.Tensor:
+def stock(
+    ours: SimpleNamespace, model: Any, latent: dict[str, Any], positive: Any, negative: Any, **given: Any
+) -> torch.Tensor:
     """ComfyUI's sampler function of that name in ComfyUI's own chain, given our step noise."""
     import comfy.sample
     import comfy.samplers
 
-    values = dict(sampler_name="euler_ancestral", scheduler="simple", denoise=1.0, steps=6, cfg=3.0) | given
+    values = {"sampler_name": "euler_ancestral", "scheduler": "simple", "denoise": 1.0, "steps": 6, "cfg": 3.0} | given
     options = {name: values[name] for name in ("eta", "s_noise") if name in values}
     samples, numbers = latent["samples"], latent.get("batch_index")
     seeds = [ours.core.noise.image_seed(SEED, i) for i in (numbers or range(len(samples)))]
@@ -108,10 +110,9 @@ def test_batch_index(ours: Any, render: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "sampler"), KINDS)
-def test_equals_the_ksampler_node(
-    render: Any, monkeypatch: pytest.MonkeyPatch, kind: str, sampler: str
-) -> None:
+def test_equals_the_ksampler_node(render: Any, monkeypatch: pytest.MonkeyPatch, kind: str, sampler: str) -> None:
     import comfy.k_diffusion.sampling
+
     import nodes
 
     model, prompts = tiny_models.build(kind), (tiny_models.conditioning(1), tiny_models.conditioning(2))
