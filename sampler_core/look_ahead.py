@@ -127,7 +127,7 @@ class LookAhead:
     def _pooled(self, images: np.ndarray, steps: np.ndarray) -> Tensor:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
         device = self._secants.device
-        lower = steps[:, None] - np.arange(REACH + 1)
+        lower = steps_below(steps)
         check_measurable(lower, steps[:, None])
         weight = np.where(lower >= 0, NEAR ** np.arange(REACH + 1), 0.0)
         b = torch.from_numpy(images).to(device)[:, None]
@@ -136,6 +136,11 @@ class LookAhead:
         pull = SHRINK * n.mean(dim=1, keepdim=True)
         common = m.sum(dim=1, keepdim=True) / n.sum(dim=1, keepdim=True).clamp_min(1e-9)
         return ((m + pull * common) / (n + pull).clamp_min(1e-9)).clamp(*SLOPE)
+
+
+def steps_below(steps: np.ndarray) -> np.ndarray:
+    """The steps whose secants are pooled for a guess at each of these: [n] -> [n, REACH + 1], nearest first."""
+    return steps[:, None] - np.arange(REACH + 1)
 
 
 def check_measurable(stamps: np.ndarray, steps: np.ndarray) -> None:

@@ -122,7 +122,7 @@ def _best_depth(first: int, growth: int, longest: int, cost: tuple[float, ...]) 
 
 @lru_cache(maxsize=1024)
 def _best_tree(first: int, growth: int, rows: int, rule: str, cost: tuple[float, ...]) -> Tree:
-    """The tree of at most `rows` rows with the best expected progress per cost; a node's subtrees are as even as can be."""
+    """The tree of at most `rows` rows with the best expected progress per cost; subtrees of a node are near even."""
     deltas = _deltas(first, growth, rows)
     value = _values(rows, rule, deltas)
     best = max(range(1, rows + 1), key=lambda r: value(r, 0)[0] / cost[r - 1] - 1e-9 * r)

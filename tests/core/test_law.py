@@ -44,7 +44,8 @@ def start(n: int, d: int, kernel: str, seed: int) -> torch.Tensor:
 def worst(d: int, kernel: str, eta: float = 1.0, s_noise: float = 1.0, n: int = N, seed: int = 23, **choice) -> float:
     flow = kernel.startswith("flow")
     denoise = mixture(d, flow)
-    choice.setdefault("noise", Shared((n, d), STEPS, max(choice["tree"], default=1), seed + 1))
+    if "noise" not in choice:
+        choice["noise"] = Shared((n, d), STEPS, max(choice["tree"], default=1), seed + 1)
     if choice["drafter"] == "model":
         choice["drafter"] = lambda x, s: 0.8 * denoise(x, s) + 0.1
     x, report = sampler_core.sample(

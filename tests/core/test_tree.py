@@ -19,10 +19,10 @@ def test_bad_widths_are_named(widths: tuple) -> None:
 
 def test_layout_is_node_major_and_consistent() -> None:
     """Each row's parent is the same image's parent node one level up, and kids lists the children in their order."""
-    tree = Tree.from_widths((2, 3, 1))
-    reach = np.array([3, 0, 2, 3])
-    lay = Layout(tree, reach)
-    assert lay.rows == sum(sum(n.depth <= r for n in tree.nodes) for r in reach)
+    wide, slim = Tree.from_widths((2, 3, 1)), Tree(((), (0,), (1,), (0, 0), (0, 0, 0)))
+    trees, reach = [wide, slim, slim, wide], np.array([3, 0, 2, 3])
+    lay = Layout(trees, reach)
+    assert lay.rows == sum(sum(len(p) <= r for p in tree.paths) for tree, r in zip(trees, reach, strict=True))
     assert (lay.image[:4] == [0, 1, 2, 3]).all()
     assert (np.diff(lay.depth) >= 0).all()
     for row in range(4, lay.rows):
@@ -36,5 +36,5 @@ def test_layout_is_node_major_and_consistent() -> None:
 
 
 def test_a_cut_to_the_root_has_no_inner_rows() -> None:
-    lay = Layout(Tree.from_widths((2, 2)), np.array([0, 0]))
+    lay = Layout([Tree.from_widths((2, 2))] * 2, np.array([0, 0]))
     assert lay.rows == 2 and len(lay.inner) == 0 and len(lay.levels) == 1

@@ -1,0 +1,129 @@
+"""Look-ahead drafts: the secants against matrices, the law at n = 100,000, and planted faults that must be caught."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from chains import Shared, mixture, schedule
+from test_law import ALARM, STEPS, start, worst
+
+import sampler_core
+from sampler_core import look_ahead, planning
+from sampler_core.look_ahead import Blocks, LookAhead, check_measurable
+
+RUNS = 100_000
+
+
+@pytest.mark.parametrize("tree", [(1, 1, 1, 1), (2, 2, 1), (8,)])
+@pytest.mark.parametrize("kernel", ["flow_ancestral", "ancestral"])
+@pytest.mark.parametrize("d", [1, 2])
+def test_law(d: int, kernel: str, tree: tuple[int, ...]) -> None:
+    """1e5 chains; about 40 p values with the file's other laws, each held to 1e-6."""
+    assert worst(d, kernel, n=RUNS, rule="reflection", tree=tree, drafter="look_ahead") > ALARM
+
+
+@pytest.mark.parametrize("rule", sampler_core.coupling.NAMES)
+def test_law_of_every_rule(rule: str) -> None:
+    assert worst(2, "flow_ancestral", rule=rule, tree=(2, 1, 1), drafter="look_ahead") > ALARM
+
+
+@pytest.mark.parametrize("drafter", ["look_ahead", "frozen", "model"])
+def test_law_of_planned_trees(drafter: str) -> None:
+    """Topologies chosen from verified history keep the law."""
+    noise = Shared((RUNS, 2), STEPS, 8, 24)
+    choice = {"rule": "greedy", "tree": "auto", "rows": 6, "drafter": drafter, "noise": noise}
+    assert worst(2, "flow_ancestral", n=RUNS, **choice) > ALARM
+
+
+def test_a_guess_that_sees_its_own_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = Shared((RUNS, 2), STEPS, 2, 24)
+    honest = LookAhead.guess
+
+    def peek(self: LookAhead, x: torch.Tensor, sigma: torch.Tensor, images: np.ndarray, steps: np.ndarray, held):
+        return honest(self, x, sigma, images, steps, held) + 0.2 * noise.normal(images, steps, 0)
+
+    monkeypatch.setattr(LookAhead, "guess", peek)
+    choice = {"rule": "reflection", "tree": (1, 1, 1), "drafter": "look_ahead", "noise": noise}
+    assert worst(2, "flow_ancestral", n=RUNS, **choice) < ALARM
+
+
+def test_a_width_chosen_from_what_saw_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: step j is drafted only where its own noise is positive, as an evaluation at step j + 1 would tell."""
+    noise = Shared((RUNS, 2), STEPS, 2, 24)
+
+    def peek(self: planning.Auto, images: np.ndarray, steps: np.ndarray) -> list:
+        lucky = noise.normal(images, np.minimum(steps, STEPS - 1), 0)[:, 0] > 0
+        return [planning.chain(2 if go else 0) for go in lucky]
+
+    monkeypatch.setattr(planning.Auto, "trees", peek)
+    choice = {"rule": "reflection", "tree": "auto", "rows": 3, "drafter": "frozen", "noise": noise}
+    assert worst(2, "flow_ancestral", n=RUNS, **choice) < ALARM
+
+
+def test_reading_a_newer_step_raises() -> None:
+    check_measurable(np.array([2, 3]), np.array([3, 3]))
+    with pytest.raises(AssertionError, match="measurability"):
+        check_measurable(np.array([4]), np.array([3]))
+
+
+def test_secants_from_newer_steps_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: slopes pooled over later steps too; the assertion stops the run."""
+    honest = look_ahead.steps_below
+    monkeypatch.setattr(look_ahead, "steps_below", lambda steps: honest(steps) + 1)
+    with pytest.raises(AssertionError, match="measurability"):
+        sampler_core.sample(
+            mixture(2, True),
+            start(20, 2, "flow_ancestral", 3),
+            schedule(STEPS, True),
+            kernel="flow_ancestral",
+            tree=(1,) * 5,
+            rule="reflection",
+            drafter="look_ahead",
+            seed=1,
+        )
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 24), (4, 13, 9), (3, 8, 8), (5,), (2, 3, 16, 17)])
+def test_blocks_are_sums_over_blocks(shape: tuple[int, ...]) -> None:
+    a, b = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(1))
+    blocks = Blocks(torch.Size(shape), 8)
+    dots = blocks.dot(a, b)
+    assert dots.shape == (3, blocks.count)
+    assert torch.allclose(dots.sum(1), (a * b).flatten(1).sum(1), atol=1e-4)
+    c = torch.randn(3, blocks.count, generator=torch.Generator().manual_seed(2))
+    weighted = blocks.dot(blocks.spread(c, a) * a, b)
+    assert torch.allclose(weighted, c * dots, atol=1e-4)
+
+
+def test_a_linear_target_is_learnt() -> None:
+    """D = M x + v with a scalar M in every block: after two evaluations of a step the guess is right."""
+
+    def target(x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+        scale = torch.tensor([0.5, -1.0]).repeat_interleave(8)
+        return scale * x + 0.3
+
+    x = torch.randn(1, 4, 8, 16, generator=torch.Generator().manual_seed(1))
+    _, report = sampler_core.sample(
+        target,
+        x,
+        schedule(20, True),
+        kernel="flow_ancestral",
+        tree=(1,) * 6,
+        rule="reflection",
+        drafter="look_ahead",
+        seed=2,
+    )
+    _, frozen = sampler_core.sample(
+        target,
+        x,
+        schedule(20, True),
+        kernel="flow_ancestral",
+        tree=(1,) * 6,
+        rule="reflection",
+        drafter="frozen",
+        seed=2,
+    )
+    late = [d for d in report.deltas[8:] if d is not None]
+    assert np.median(late) < 0.2 * np.median([d for d in frozen.deltas[8:] if d is not None])
+    assert report.calls < frozen.calls
