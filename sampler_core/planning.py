@@ -17,7 +17,7 @@ from .coupling.expected import expected_acceptance
 from .errors import InputError
 from .tree import Tree, chain
 
-NEW_STEPS = 4  # look-ahead: steps a round may draft that no earlier round has evaluated
+NEW_STEPS = 15  # look-ahead: steps a round may draft that no earlier round has evaluated
 MAX_CHILDREN = 8
 FORGET = 0.5  # weight of a new delta in the running mean
 

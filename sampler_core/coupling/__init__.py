@@ -9,15 +9,16 @@ from __future__ import annotations
 from ..errors import InputError
 from .bound import bound
 from .greedy import Greedy
+from .optimal import Optimal
 from .ranked import Ranked
 from .reflection import Reflection
 from .rule import Draws, Rule
 
-# One line per rule; "optimal" and "block" belong here too once they exist.
 _RULES: dict[str, type[Rule]] = {
     "reflection": Reflection,
     "greedy": Greedy,
     "rass": Ranked,
+    "optimal": Optimal,
 }
 
 NAMES: tuple[str, ...] = tuple(_RULES)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+import numpy as np
+from scipy.special import ndtr
 from torch import Tensor
 
 from .residual import draw_residual
-from .rule import DELTA_MIN, Draws, log_ratio, settle, usable
+from .rule import DELTA_MIN, Array, Draws, likelihood, settle, usable
 
 
 class Greedy:
@@ -22,39 +23,30 @@ class Greedy:
         safe = usable(delta)
         width = u.shape[1]
         covered, left = _levels(safe, width)
-        ratio = log_ratio(safe[:, None], u).clamp(max=700.0).exp()
+        ratio = likelihood(safe[:, None], u.numpy())
         # U·G < (ratio − covered)₊ is U < p without a division by a vanishing G.
-        accepted = draws.uniform(width) * left[:, :width] < ratio - covered[:, :width]
-        first = accepted.to(torch.uint8).argmax(dim=1)
-        return settle(delta, torch.where(accepted.any(dim=1), first, -1))
+        accepted = draws.uniform(width).numpy() * left[:, :width] < ratio - covered[:, :width]
+        first = accepted.argmax(axis=1)
+        return settle(delta, np.where(accepted[np.arange(len(first)), first], first, -1))
 
     def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """Draw from (q − covered·p)₊ / left, q the target's and p the draft's density: [n]."""
         safe = usable(delta)
-        log_covered = _levels(safe, u.shape[1])[0][:, -1].log()
-
-        def log_taken(z: Tensor, rows: Tensor) -> Tensor:
-            # At v = delta + z the likelihood ratio is exp(delta·z + delta²/2).
-            own = safe[rows, None]
-            return log_covered[rows, None] - own * (z + 0.5 * own)
-
-        return draw_residual(safe, log_taken, draws)
+        covered = _levels(safe, u.shape[1])[0][:, -1:]
+        return draw_residual(safe, lambda v, ratio, rows: covered[rows], draws)
 
 
-def _levels(delta: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _levels(delta: Array, width: int) -> tuple[Array, Array]:
     """lambda_0…lambda_K and G_1…G_{K+1} for delta [n]: both [n, K + 1].
 
     lambda_k·p is what k candidates can cover of the target; G_{k+1} is the mass they leave.
     """
-    delta = delta.clamp(min=DELTA_MIN)
+    delta = np.maximum(np.asarray(delta), DELTA_MIN)
     half = 0.5 * delta
-    covered, left = torch.zeros_like(delta), torch.ones_like(delta)
-    all_covered, all_left = [covered], [left]
-    for _ in range(width):
-        covered = covered + left
-        cut = covered.log() / delta
-        left = torch.special.ndtr(half - cut) - covered * torch.special.ndtr(-half - cut)
-        left = left.clamp(min=0.0)
-        all_covered.append(covered)
-        all_left.append(left)
-    return torch.stack(all_covered, dim=1), torch.stack(all_left, dim=1)
+    covered, left = np.zeros((width + 1, len(delta))), np.ones((width + 1, len(delta)))
+    for k in range(width):
+        covered[k + 1] = covered[k] + left[k]
+        cut = np.log(covered[k + 1]) / delta
+        rest = ndtr(half - cut) - covered[k + 1] * ndtr(-half - cut)
+        left[k + 1] = np.maximum(rest, 0.0)
+    return covered.T, left.T

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .residual import draw_residual
-from .rule import Draws, log_ratio, settle, usable
+from .rule import Array, Draws, likelihood, settle, usable
 
 # Any weights are exact, so they are solved for on a grid of deltas and interpolated: within 3e-4 of the acceptance
 # of weights solved for each delta, K up to 16 (step 1/8: 9e-4). Past the last knot the largest candidate is the best.
@@ -30,26 +30,24 @@ class Ranked:
     def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """The candidate of the drawn rank where it is accepted, else -1: int64 [n]. Takes 2 uniforms per row."""
         safe = usable(delta)
-        weights = rank_weights(safe, u.shape[1])
+        weights = rank_weights(torch.from_numpy(safe), u.shape[1])
         uniform = draws.uniform(2)
         rank = (uniform[:, :1] >= weights.cumsum(dim=1)[:, :-1]).sum(dim=1, keepdim=True)
         picked = u.argsort(dim=1).gather(1, rank)  # [n, 1]
         v = u.gather(1, picked)
-        log_p = log_ratio(safe[:, None], v) - log_selected(v, weights)
-        accepted = uniform[:, 1:] < log_p.clamp(max=0.0).exp()
-        return settle(delta, torch.where(accepted, picked, -1)[:, 0])
+        selected = log_selected(v, weights).exp()
+        accepted = (uniform[:, 1:] * selected).numpy() < likelihood(safe[:, None], v.numpy())
+        return settle(delta, np.where(accepted, picked.numpy(), -1)[:, 0])
 
     def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """Draw from (q − g)₊ normalised, q the target's density and g the selected candidate's: [n]."""
         safe = usable(delta)
-        weights = rank_weights(safe, u.shape[1])
+        weights = rank_weights(torch.from_numpy(safe), u.shape[1])
 
-        def log_taken(z: Tensor, rows: Tensor) -> Tensor:
-            # At v = delta + z the likelihood ratio is exp(delta·z + delta²/2).
-            own = safe[rows, None]
-            return log_selected(own + z, weights[rows]) - own * (z + 0.5 * own)
+        def taken(v: Array, ratio: Array, rows: Array) -> Array:
+            return log_selected(torch.from_numpy(v), weights[rows]).exp().numpy()
 
-        return draw_residual(safe, log_taken, draws)
+        return draw_residual(safe, taken, draws)
 
 
 def log_selected(u: Tensor, weights: Tensor) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .rule import Draws, log_ratio, settle, usable
+from .rule import Draws, likelihood, settle, usable
 
 
 class Reflection:
@@ -19,10 +20,9 @@ class Reflection:
 
     def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """0 where candidate 0 is accepted, else -1: int64 [n]. Takes 1 uniform per row."""
-        log_p = log_ratio(usable(delta), u[:, 0]).clamp(max=0.0)
-        accepted = draws.uniform(1)[:, 0] < log_p.exp()
-        return settle(delta, torch.where(accepted, 0, -1))
+        accepted = draws.uniform(1).numpy()[:, 0] < likelihood(usable(delta), u.numpy()[:, 0])
+        return settle(delta, np.where(accepted, 0, -1))
 
     def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """The mirror image delta − u of the rejected candidate: [n]. Takes no draws."""
-        return usable(delta) - u[:, 0]
+        return torch.from_numpy(usable(delta)) - u[:, 0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+
+Array = np.ndarray[Any, Any]
 
 # Below this the two kernels agree to far more digits than a latent holds: the first candidate is taken.
 DELTA_MIN = 1e-9
@@ -25,6 +28,7 @@ class Rule(Protocol):
     delta [n] is the distance of the two means in units of the kernel's spread (>= 0), u [n, K] the candidates'
     coordinates in drafting order; both float64 on the CPU. Rows are independent verifications.
     A delta that is not finite never accepts, and its residual is a finite number without meaning.
+    The rules work in numpy: on a dozen numbers its calls cost a tenth of torch's.
     """
 
     name: str
@@ -38,17 +42,19 @@ class Rule(Protocol):
         ...
 
 
-def usable(delta: Tensor) -> Tensor:
+def usable(delta: Tensor) -> Array:
     """delta [n] with values that are not finite replaced by 1, so that no nan spreads through the formulas."""
-    return torch.where(torch.isfinite(delta), delta, 1.0)
+    values = delta.numpy()
+    return np.where(np.isfinite(values), values, 1.0)
 
 
-def settle(delta: Tensor, chosen: Tensor) -> Tensor:
+def settle(delta: Tensor, chosen: Array) -> Tensor:
     """Applies the edge cases to chosen [n]: equal kernels take candidate 0, a non-finite delta rejects."""
-    chosen = chosen.masked_fill(delta < DELTA_MIN, 0)
-    return chosen.masked_fill(~torch.isfinite(delta), -1)
+    values = delta.numpy()
+    chosen = np.where(values < DELTA_MIN, 0, chosen)
+    return torch.from_numpy(np.where(np.isfinite(values), chosen, -1))
 
 
-def log_ratio(delta: Tensor, u: Tensor) -> Tensor:
-    """ln of the likelihood ratio target/draft at coordinate u: delta·u − delta²/2, without inf − inf."""
-    return delta * (u - 0.5 * delta)
+def likelihood(delta: Array, u: Array) -> Array:
+    """The likelihood ratio target/draft at coordinate u: exp(delta·u − delta²/2), without inf − inf, at most e⁷⁰⁰."""
+    return np.exp(np.minimum(delta * (u - 0.5 * delta), 700.0))

@@ -9,9 +9,10 @@ import torch
 from scipy import integrate, optimize, stats
 
 from sampler_core import InputError, coupling
+from sampler_core.coupling import optimal, ranked
 
 N = 1_500_000  # standard error at most 0.00041
-# delta, K: reflection, greedy (D-GRS), rass, the bound. Papers: arXiv 2501.05370, 2609.17691, 2610.02251.
+# delta, K: reflection, greedy (D-GRS), rass, the bound, which is also what "optimal" accepts. Papers: arXiv 2501.05370, 2609.17691, 2610.02251.
 TABLE = {
     (0.25, 2): (0.9005, 0.9379, 0.9804, 0.9997),
     (0.5, 2): (0.8026, 0.8682, 0.9406, 0.9705),
@@ -21,7 +22,7 @@ TABLE = {
     (1.0, 8): (0.6171, 0.8643, 0.9464, 0.9817),
     (2.0, 4): (0.3173, 0.4968, 0.5460, 0.5464),
 }
-RULES = ("reflection", "greedy", "rass")
+RULES = ("reflection", "greedy", "rass", "optimal")
 
 
 def accepted(name: str, delta: float, width: int, shared, n: int = N, seed: int = 5) -> float:
@@ -45,6 +46,45 @@ def test_published_acceptance(name, delta, width, shared):
 @pytest.mark.parametrize("delta", [0.1, 1.0, 4.0])
 def test_one_candidate_reaches_the_maximal_coupling(name, delta, shared):
     assert accepted(name, delta, 1, shared) == pytest.approx(2 * stats.norm.cdf(-delta / 2), abs=0.002)
+
+
+def overlap(delta: float, selected) -> float:
+    """The mass of min(target, g) by quadrature; selected(u [m], ratio [m]) is g/phi, g the selected density."""
+    u = torch.linspace(-9, delta + 9, 20_001, dtype=torch.float64)
+    ratio = torch.exp(delta * u - delta**2 / 2)
+    g = selected(u, ratio)
+    draft = torch.exp(-u * u / 2) * (u[1] - u[0]) / math.sqrt(2 * math.pi)
+    assert float((draft * g).sum()) == pytest.approx(1, abs=2e-3)  # g jumps at the edge of its tail
+    return float((draft * torch.minimum(g, ratio)).sum())
+
+
+@pytest.mark.parametrize("width", [2, 3, 4, 5, 6, 7, 8, 16])
+def test_optimal_reaches_the_bound_and_never_falls_below_rass(width):
+    for delta in (1e-6, 0.001, 0.01, 0.03, *(0.05 + 0.0367 * i for i in range(83)), 3.5, 4.7, 6.0, 6.5, 8.0, 12.0):
+        one = torch.tensor([delta], dtype=torch.float64)
+        levels, heights = optimal.tent(one.numpy(), width)
+
+        def tent(u, ratio, levels=levels, heights=heights):
+            return torch.from_numpy(optimal.density(u[None].numpy(), ratio[None].numpy(), levels, heights, width)[0])
+
+        def order(u, ratio, weights=ranked.rank_weights(one, width)):
+            return ranked.log_selected(u[None], weights)[0].exp()
+
+        reached, best = overlap(delta, tent), coupling.bound(delta, width)
+        assert best - 2e-4 < reached < best + 1e-5
+        assert reached > overlap(delta, order) - 1e-5
+
+
+@pytest.mark.parametrize("width", [2, 3, 5, 8])
+def test_optimal_reaches_the_bound_in_practice(width, shared):
+    """The selection itself, not its density, at deltas from 0.1 to 3, each of 30 with 50,000 verifications."""
+    deltas = [0.1 * i for i in range(1, 31)]
+    delta = torch.tensor(deltas, dtype=torch.float64).repeat(N // 30)
+    chosen = coupling.get("optimal").select(delta, shared(N, 61).normal(width), shared(N, 62))
+    each = (chosen >= 0).double().reshape(-1, 30).mean(dim=0)
+    best = torch.tensor([coupling.bound(d, width) for d in deltas], dtype=torch.float64)
+    assert float((each - best).mean()) == pytest.approx(0, abs=0.001)
+    assert ((each - best).abs() < 4.5 * (best * (1 - best) * 30 / N).sqrt() + 0.0005).all()
 
 
 @pytest.mark.parametrize(("delta", "width"), [(0.3, 3), (1.0, 4), (2.5, 6)])

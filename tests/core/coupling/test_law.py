@@ -1,17 +1,18 @@
 """Every rule returns the target's law, whatever delta and width; and these tests would notice if it did not.
 
-Seeded. 108 p-values are held against 5e-6, so a correct rule would fail under fewer than 1 in 1000 seeds (6e-4).
+Seeded. 146 p-values are held against 5e-6, so a correct rule would fail under fewer than 1 in 1000 seeds (8e-4).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
 
 from sampler_core import coupling
-from sampler_core.coupling import ranked
+from sampler_core.coupling import optimal, ranked
 
 N = 200_000
 ALARM = 5e-6
@@ -132,3 +133,34 @@ def test_a_selected_density_of_other_weights_is_noticed(shared, monkeypatch):
     honest = ranked.log_selected
     monkeypatch.setattr(ranked, "log_selected", lambda u, weights: honest(u, weights.roll(1, dims=1)))
     assert run(coupling.get("rass"), shared) < ALARM
+
+
+@pytest.mark.parametrize("levels", [(1.7, 1.1, 0.3), (3.0, 2.9, 0.01), (1.1, 0.9)])
+@pytest.mark.parametrize(("delta", "width"), [(0.6, 3), (1.5, 4)])
+def test_any_levels_are_exact_in_optimal(levels, delta, width, shared, monkeypatch):
+    """Far from the best ones, so that rejections and their residual carry much of the law."""
+    table = np.log(np.array([levels] * 194))
+    monkeypatch.setattr(optimal, "_log_levels", lambda width: table)
+    assert run(coupling.get("optimal"), shared, width, delta) > ALARM
+
+
+def test_levels_that_look_at_the_draws_are_noticed(shared, monkeypatch):
+    honest = optimal.tent
+    u = candidates(shared, 2, 51).numpy()
+
+    def peeking(delta, width):
+        levels, heights = honest(delta, width)
+        other = honest(np.full_like(delta, 3.0), width)
+        if len(delta) == N:
+            levels[u[:, 0] > 1], heights[u[:, 0] > 1] = (part[u[:, 0] > 1] for part in other)
+        return levels, heights
+
+    monkeypatch.setattr(optimal, "tent", peeking)
+    assert run(coupling.get("optimal"), shared) < ALARM
+
+
+def test_heights_of_another_delta_are_noticed(shared, monkeypatch):
+    """The levels may be those of another delta; what is computed from them may not."""
+    honest = optimal._heights
+    monkeypatch.setattr(optimal, "_heights", lambda delta, *rest: honest(1.2 * delta, *rest))
+    assert run(coupling.get("optimal"), shared) < ALARM
