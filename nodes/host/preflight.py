@@ -1,6 +1,6 @@
 """Whether rows at different sigmas may share a call.
 
-Most ComfyUI extras look at row 0 only: whatever is not known to be safe falls back to the plain sampler, with the reason.
+Most ComfyUI extras look at row 0 only: whatever is not known to be safe falls back to the plain sampler and says why.
 """
 
 from __future__ import annotations

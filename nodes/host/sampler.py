@@ -44,7 +44,8 @@ class Settings:
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
     """A KSAMPLER whose sampler function drafts and verifies.
 
-    report: what the last run did, as plain JSON values. The host keeps noise scaling, wrappers and callbacks as for any of its samplers.
+    The host keeps noise scaling, wrappers and callbacks as for any of its samplers. report: what the last run did, as
+    plain JSON values.
     """
 
     def __init__(self, settings: Settings) -> None:
