@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import comfy.samplers
@@ -97,13 +98,13 @@ def speculate(
     refusal = _nothing_to_draft(settings) or decision.refusal
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
-        if refusal:
-            widths: tuple[int, ...] = ()
-            target, drafter = (lambda x, sigma: model(x, sigma, **extra_args)), "frozen"
-        else:
+        target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
+        widths: tuple[int, ...] = ()
+        drafter: Any = "frozen"
+        if not refusal:
+            target = rows = target_rows(model, extra_args, decision, len(x))
             widths = settings.tree.widths
-            target = target_rows(model, extra_args, decision, len(x))
-            drafter = stack.enter_context(_drafter(settings, model, target, extra_args))
+            drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
         latent, report = sampler_core.sample(
             target,
             x,
@@ -140,6 +141,12 @@ def kernel_name(sampler_name: str, model_sampling: object) -> str:
     if sampler_name not in names:
         raise ValueError(f"sampler_name is {sampler_name!r}. Use one of: {', '.join(SAMPLERS)}.")
     return ("flow_" if flow else "") + names[sampler_name]
+
+
+def _stock_call(model: Any, extra_args: dict[str, Any], x: Tensor, sigma: Tensor) -> Tensor:
+    """The call of the stock samplers, mask and all."""
+    denoised: Tensor = model(x, sigma, **extra_args)
+    return denoised
 
 
 def target_rows(model: Any, extra_args: dict[str, Any], decision: preflight.Decision, images: int) -> Rows:
