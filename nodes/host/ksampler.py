@@ -15,7 +15,7 @@ from torch import Tensor
 from ...sampler_core.errors import InputError
 from ...sampler_core.report import Report
 from . import compat, draft, memory, preflight
-from .sampler import Settings, SpeculativeSampler, kernel_name, nothing_to_draft, signed
+from .sampler import Settings, SpeculativeSampler, as_json, kernel_name, nothing_to_draft, signed
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -99,5 +99,4 @@ def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
 
 
 def _no_steps(images: int) -> dict[str, Any]:
-    report = Report(0, images, mode="plain", reason="denoise is 0")
-    return {**report.as_dict(), "summary": report.summary()}
+    return as_json(Report(0, images, mode="plain", reason="denoise is 0"))

@@ -71,9 +71,14 @@ def _run(
     with signed(settings.node):
         latent, report = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
     into.clear()
-    into.update(report.as_dict(), summary=report.summary())
+    into.update(as_json(report))
     _log.info("[DraftTree] %s: %s", settings.node, report.summary())
     return latent
+
+
+def as_json(report: sampler_core.Report) -> dict[str, Any]:
+    """The report as it leaves the node: the line for people, then the numbers."""
+    return {"summary": report.summary(), **report.as_dict()}
 
 
 def speculate(
