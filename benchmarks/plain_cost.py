@@ -28,8 +28,9 @@ def main() -> None:
     pack = load_pack()
     logging.disable(logging.INFO)
 
-    import nodes
     import torch
+
+    import nodes
 
     model, _ = demo_model()
     positive, negative = encode(pack, "red heart"), encode(pack, "")

@@ -1,6 +1,7 @@
 """Train the demo models from nothing: pictures, autoencoder, diffusion model, draft model, files.
 
 usage: bash scripts/run.sh demo/train.py [--minutes 70] [--quick] [--out FOLDER] [--work FOLDER] [--images FOLDER]
+       [--further FOLDER]
 
 It continues where it was stopped; delete the work folder to begin anew. Progress is printed as JSON lines.
 """
@@ -40,13 +41,20 @@ def main() -> None:
     parser.add_argument(
         "--processes", type=int, default=2, help="processes of one thread for the transformers (default 2)"
     )
+    parser.add_argument(
+        "--further",
+        type=pathlib.Path,
+        help="models of an earlier run (demo/models): keep the autoencoder, train the diffusion model further at a "
+        "third of the rate, the draft model from nothing",
+    )
     options = parser.parse_args()
     host_path.use_comfyui()
 
     work = options.work or HERE.parent / "output" / ("demo_quick" if options.quick else "demo_training")
     out = options.out or (work / "models" if options.quick else HERE / "models")
     work.mkdir(parents=True, exist_ok=True)
-    seconds = [share * (0.7 if options.quick else options.minutes) * 60 for share in SHARES]
+    shares = (0.0, 0.7, 0.3) if options.further else SHARES
+    seconds = [share * (0.7 if options.quick else options.minutes) * 60 for share in shares]
 
     package = emoji_data.find_package(work, options.images)
     named, files = emoji_data.catalogue(package)
@@ -54,9 +62,13 @@ def main() -> None:
     pictures = emoji_data.load_images(package, [picture.file for picture in named])
     everything = emoji_data.load_images(package, files)
 
-    vae = train_vae.train(pictures, everything, seconds[0], work)
+    start = None
+    if options.further:
+        vae, start = export.read(options.further)
+    else:
+        vae = train_vae.train(pictures, everything, seconds[0], work)
     latents = train_vae.model_latents(vae, pictures)
-    big = train_mmdit.train(latents, named, 3, seconds[1], options.processes, work)
+    big = train_mmdit.train(latents, named, 3, seconds[1], options.processes, work, start=start)
     draft = train_mmdit.train(latents, named, 2, seconds[2], options.processes, work, teacher=big)
     export.write(vae, big, draft, out)
     if not options.quick:

@@ -77,9 +77,9 @@ _encode = functools.lru_cache(maxsize=20000)(words.encode)
 
 
 def learning_rate(step: int, done: float) -> float:
-    """Square-root decay to half time, then linear to 1 %."""
+    """As a share of the peak: square-root decay to half time, then linear to 1 %."""
     decay = math.sqrt(1 - done) if done < 0.5 else math.sqrt(0.5) * 2 * (1 - done)
-    return PEAK_RATE * min(1, (step + 1) / WARM_UP) * max(0.01, decay)
+    return min(1, (step + 1) / WARM_UP) * max(0.01, decay)
 
 
 def train(
@@ -90,13 +90,15 @@ def train(
     processes: int,
     work: pathlib.Path,
     teacher: Weights | None = None,
+    start: Weights | None = None,
 ) -> Weights:
-    """Train for so many seconds (resumes); the averaged weights. With a teacher: learn its output, not the data."""
+    """Train for so many seconds (resumes); the averaged weights. With a teacher: learn its output, not the data.
+    With a start: begin at these weights, at a third of the rate."""
     finished = work / f"mmdit{depth}.pt"
     if not finished.exists():
         with tempfile.TemporaryDirectory() as folder:
             store = os.path.join(folder, "store")
-            arguments = (processes, store, latents, pictures, depth, seconds, work, teacher)
+            arguments = (processes, store, latents, pictures, depth, seconds, work, teacher, start)
             torch.multiprocessing.spawn(_process, arguments, nprocs=processes)
     return torch.load(finished)
 
@@ -111,6 +113,7 @@ def _process(
     seconds: float,
     work: pathlib.Path,
     teacher_weights: Weights | None,
+    start: Weights | None,
 ) -> None:
     torch.set_num_threads(1)
     if processes > 1:
@@ -119,6 +122,10 @@ def _process(
         )
     torch.manual_seed(0)  # the same first weights in every process
     model = new_mmdit(depth)
+    peak = PEAK_RATE
+    if start is not None:
+        model.load_state_dict(start)
+        peak /= 3
     teacher = None
     if teacher_weights is not None:
         teacher = new_mmdit(teacher_weights["x_embedder.proj.weight"].shape[0] // 64).requires_grad_(False)
@@ -140,12 +147,12 @@ def _process(
     chance = random.Random(1000 * step + rank)
     rng = torch.Generator().manual_seed(1000 * step + rank)
     low_precision = host_path.bf16_pays()
-    start = time.monotonic()
+    begun = time.monotonic()
     elapsed = told = kept = before
     losses = []
     while elapsed < seconds:
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, elapsed / seconds)
+            group["lr"] = peak * learning_rate(step, elapsed / seconds)
         x0, t, context, pooled = batch(latents, pictures, chance, rng)
         noise = torch.randn(x0.shape, generator=rng)
         x = torch.lerp(x0, noise, t.view(-1, 1, 1, 1))
@@ -159,7 +166,7 @@ def _process(
         loss.backward()
         # One message per step: the gradients, the loss, and the clock, so that all processes agree when to stop.
         shared = torch.cat(
-            [p.grad.flatten() for p in parameters] + [torch.tensor([loss.item(), before + time.monotonic() - start])]
+            [p.grad.flatten() for p in parameters] + [torch.tensor([loss.item(), before + time.monotonic() - begun])]
         )
         if processes > 1:
             torch.distributed.all_reduce(shared)

@@ -11,6 +11,9 @@ from .types import CATEGORY, DraftModel
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
 
+# As in the stock Load Diffusion Model.
+WEIGHT_DTYPES = ["default", "fp8_e4m3fn", "fp8_e4m3fn_fast", "fp8_e5m2"]
+
 _OUTPUT_TOOLTIP = "Connect to the draft input of a speculative sampler."
 
 
@@ -20,8 +23,6 @@ class LoadDraftModel(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         import folder_paths
-
-        from .host import draft
 
         return io.Schema(
             node_id="DraftTreeLoadDraft",
@@ -39,7 +40,7 @@ class LoadDraftModel(io.ComfyNode):
                 ),
                 io.Combo.Input(
                     "weight_dtype",
-                    options=list(draft.WEIGHT_DTYPES),
+                    options=WEIGHT_DTYPES,
                     default="default",
                     tooltip="The precision the weights are kept in, as in Load Diffusion Model. fp8 takes less memory.",
                 ),

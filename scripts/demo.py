@@ -197,7 +197,7 @@ def side_by_side(pictures: dict[str, pathlib.Path], captions: dict[str, str], fi
     images = {name: Image.open(picture).convert("RGB") for name, picture in pictures.items()}
     width, height = next(iter(images.values())).size
     width, height, strip, gap = max(width, 192), max(height, 192) if height < 192 else height, 26, 8
-    sheet = Image.new("RGB", (len(images) * (width + gap) - gap, height + strip), "white")
+    sheet = Image.new("RGB", (len(images) * (width + gap) - gap, height + strip), "gainsboro")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=13)
     for place, (name, image) in enumerate(images.items()):
         left = place * (width + gap)
@@ -250,9 +250,9 @@ def notes(ratio: float, version: str, fault: bool) -> str:
         ]
     if fault:
         said.append(
-            f"The stock picture is spoilt by a fault of ComfyUI {version} on the CPU: it seeds the first step's noise"
-            " like the initial noise, so the two are equal. Newer releases repair this; the plain picture shows"
-            " what the stock sampler gives without the fault."
+            f"The stock picture carries a fault of ComfyUI {version} on the CPU: it seeds the first step's noise like"
+            " the initial noise, so the two are equal and the picture is not the one it should be. Newer releases"
+            " repair this; the plain picture is what the stock sampler gives without the fault."
         )
     return "\n".join(textwrap.fill(text, 100, initial_indent="* ", subsequent_indent="  ") for text in said)
 

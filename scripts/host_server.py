@@ -284,9 +284,10 @@ class HostServer:
         try:
             answer = self.post("/prompt", {"prompt": prompt, "client_id": client})
         except urllib.error.HTTPError as error:
-            if error.code != 400:
-                raise
-            raise PromptRejected(json.loads(error.read())) from None
+            with error:
+                if error.code != 400:
+                    raise
+                raise PromptRejected(json.loads(error.read())) from None
         # The server runs the valid outputs of a prompt whose other outputs are not; here that is a failure.
         if answer.get("node_errors"):
             self.post("/queue", {"delete": [answer["prompt_id"]]})

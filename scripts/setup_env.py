@@ -54,7 +54,7 @@ def main() -> int:
                     make_environment(venv)
                 if not host_ready():
                     make_host()
-        link_core()
+        link_packages()
     except SetupError as error:
         say(f"failed: {error}")
         return 1
@@ -97,18 +97,27 @@ def environment_ready(venv: pathlib.Path) -> bool:
         done = venv / DONE
         if not done.exists() or done.read_text(encoding="utf-8") != key():
             return False
-        return subprocess.run([venv_python(venv), "-c", ""], check=False, capture_output=True).returncode == 0
+        return runs(venv, "")[0]
     check_foreign(venv)
     return True
+
+
+def runs(venv: pathlib.Path, code: str) -> tuple[bool, str]:
+    """Whether the environment's Python runs the code, and what it prints."""
+    try:
+        found = subprocess.run([venv_python(venv), "-c", code], check=False, capture_output=True, text=True)
+    except OSError as error:
+        return False, str(error)
+    return found.returncode == 0, (found.stdout or found.stderr).strip()
 
 
 def check_foreign(venv: pathlib.Path) -> None:
     """Never change an environment made by somebody else; only say what it lacks."""
     code = f"import importlib.util as u; print(*[m for m in {NEEDED!r} if u.find_spec(m) is None])"
-    found = subprocess.run([venv_python(venv), "-c", code], check=False, capture_output=True, text=True)
-    if found.returncode != 0:
-        raise SetupError(f"the Python of {venv} does not run: {found.stderr.strip()}")
-    if missing := found.stdout.strip():
+    works, words = runs(venv, code)
+    if not works:
+        raise SetupError(f"the Python of {venv} does not run: {words}")
+    if missing := words:
         raise SetupError(
             f"{venv} was not made by this script, so it is used as it is, but it lacks: {missing}. Install"
             f" {REQUIREMENTS.name} into it, move it away, or set DRAFTTREE_VENV to a folder that does not exist yet"
@@ -231,14 +240,17 @@ def make_host() -> None:
         fresh.rename(host)
 
 
-def link_core() -> None:
-    """A folder for PYTHONPATH with sampler_core alone: the root itself would shadow ComfyUI's nodes.py."""
-    path = HOST_HOME / "path"
-    path.mkdir(exist_ok=True)
-    link = path / "sampler_core"
-    if not link.is_symlink():
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(pathlib.Path("../../sampler_core"), target_is_directory=True)
+def link_packages() -> None:
+    """path/, for PYTHONPATH: sampler_core alone, since the root would shadow ComfyUI's nodes.py.
+
+    typing/, for mypy: the pack under a name, whatever the clone's folder is called.
+    """
+    for link, target in (("path/sampler_core", "../../sampler_core"), ("typing/drafttree", "../..")):
+        place = HOST_HOME / link
+        if not place.is_symlink():
+            place.parent.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                place.symlink_to(pathlib.Path(target), target_is_directory=True)
 
 
 @contextlib.contextmanager

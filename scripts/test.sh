@@ -6,6 +6,7 @@ cd "$ROOT"
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
 "$PYTHON" -m mypy
+MYPYPATH="$ROOT/.host/typing" "$PYTHON" -m mypy -p drafttree.nodes
 what=(tests)
 for argument in "$@"; do
     if [ -e "${argument%%::*}" ]; then what=(); fi

@@ -14,6 +14,7 @@ import folder_paths
 import torch
 from torch import Tensor
 
+from ...sampler_core.errors import InputError
 from . import compat
 from .target import Predict
 
@@ -38,22 +39,22 @@ def load(name: str, weight_dtype: str) -> ModelPatcher:
 
 
 def check(target: ModelPatcher, draft: ModelPatcher) -> None:
-    """ValueError when the draft cannot propose for the target, in words that name the input and the remedy."""
+    """InputError when the draft cannot propose for the target, in words that name the input and the remedy."""
     if draft.model is target.model:
-        raise ValueError(
+        raise InputError(
             "draft is the model itself, so drafting would cost as much as sampling. A LoRA does not make it another "
             "model. Load the draft from a file of its own with Load Draft Model, or leave draft empty."
         )
     ours, theirs = (_latent_kind(m.get_model_object("latent_format")) for m in (target, draft))
     if ours != theirs:
-        raise ValueError(
+        raise InputError(
             f"draft works on {_describe(draft)} latents, the model on {_describe(target)} latents. "
             "Use a draft model of the same family, made for the same VAE."
         )
     flows = [compat.is_flow(m.get_model_object("model_sampling")) for m in (target, draft)]
     if flows[0] != flows[1]:
         kinds = ["a flow model" if flow else "an eps or v model" for flow in flows]
-        raise ValueError(
+        raise InputError(
             f"draft is {kinds[1]}, the model is {kinds[0]}: they do not mean the same by a noise level. "
             "Use a draft model of the same kind."
         )

@@ -12,8 +12,10 @@ import latent_preview
 import torch
 from torch import Tensor
 
-from . import compat, draft, memory
-from .sampler import Settings, SpeculativeSampler, kernel_name, signed
+from ...sampler_core.errors import InputError
+from ...sampler_core.report import Report
+from . import compat, draft, memory, preflight
+from .sampler import Settings, SpeculativeSampler, as_json, kernel_name, nothing_to_draft, signed
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -41,7 +43,7 @@ def sample(
     noise = comfy.sample.prepare_noise(samples, seed, numbers)
     sampler = SpeculativeSampler(replace(settings, image_numbers=numbers))
     denoised = comfy.sample.sample_custom(
-        memory.prepare(model, settings.tree.rows, settings.draft),
+        memory.prepare(model, _rows(settings, model, [*positive, *negative]), settings.draft),
         noise,
         cfg,
         sampler,
@@ -73,6 +75,12 @@ def schedule(model: ModelPatcher, steps: int, sampler_name: str, scheduler: str,
     return stock.sigmas
 
 
+def _rows(settings: Settings, model: ModelPatcher, conditioning: list[Any]) -> int:
+    """How many latents per image the host should find memory for: one where it is clear that none are drafted."""
+    plain = nothing_to_draft(settings) or preflight.static_refusal(model, [options for _, options in conditioning])
+    return 1 if plain else settings.tree.rows
+
+
 def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
     """Refuse early what would fail deep inside the model."""
     kernel_name(settings.sampler_name, model.get_model_object("model_sampling"))
@@ -82,16 +90,13 @@ def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
         return
     wanted = model.get_model_object("latent_format").latent_channels
     if samples.shape[1] != wanted:
-        raise ValueError(
+        raise InputError(
             f"latent_image has {samples.shape[1]} channels, the model works on {wanted}. "
             "Use the VAE that belongs to this model, or an empty latent."
         )
     if not torch.isfinite(samples).all():
-        raise ValueError("latent_image holds NaN or infinity. Check the node it comes from, often the VAE's precision.")
+        raise InputError("latent_image holds NaN or infinity. Check the node it comes from, often the VAE's precision.")
 
 
 def _no_steps(images: int) -> dict[str, Any]:
-    from ...sampler_core.report import Report
-
-    report = Report(0, images, mode="plain", reason="denoise is 0")
-    return {**report.as_dict(), "summary": report.summary()}
+    return as_json(Report(0, images, mode="plain", reason="denoise is 0"))

@@ -1,11 +1,11 @@
 """Whether rows at different sigmas may share a call.
 
-Most ComfyUI extras look at row 0 only: whatever is not known to be safe falls back to the plain sampler, with the reason.
+Most ComfyUI extras look at row 0 only: whatever is not known to be safe falls back to the plain sampler and says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,13 @@ _PLAIN_NAMES = {
     "patches_replace": "replaced attention blocks",
 }
 
+_COND_EXTRAS = {
+    "control": "a ControlNet",
+    "hooks": "hooks on conditioning",
+    "gligen": "GLIGEN",
+    "default": "default conditioning of hooks",
+}
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -53,10 +60,10 @@ def decide(guider: Any, model_options: Mapping[str, Any], sigmas: Tensor, images
 
     sigmas: [N + 1], the schedule. images: B.
     """
-    conds = guider.conds
-    for refusal in (_guider(guider), _model(guider.model_patcher), _options(model_options), _conds(conds, sigmas)):
-        if refusal:
-            return Decision(refusal)
+    conds = [cond for group in guider.conds.values() for cond in group or ()]
+    refusal = _guider(guider) or _model(guider.model_patcher) or _options(model_options)
+    if refusal := refusal or _extras(conds) or _ranges(conds, sigmas):
+        return Decision(refusal)
     batches = set(_batches(conds))
     if None in batches:
         return Decision("conditioning of an unknown kind")
@@ -66,9 +73,9 @@ def decide(guider: Any, model_options: Mapping[str, Any], sigmas: Tensor, images
     return Decision(whole_batches=any(n != 1 for n in batches))
 
 
-def decide_draft(patcher: Any) -> str:
-    """Why a draft model cannot take rows at different sigmas, "" if it can."""
-    return _model(patcher) or _options(patcher.model_options) or _wrappers(vars(patcher))
+def static_refusal(patcher: Any, conds: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Why a model cannot take rows at different sigmas, as far as it shows before sampling; "" if it seems it can."""
+    return _model(patcher) or _options(patcher.model_options) or _wrappers(vars(patcher)) or _extras(conds)
 
 
 def _guider(guider: Any) -> str:
@@ -116,27 +123,27 @@ def _wrappers(holder: Mapping[str, Any]) -> str:
     return ""
 
 
-def _conds(conds: Mapping[str, list[dict[str, Any]]], sigmas: Tensor) -> str:
-    for cond in _each(conds):
-        for name, what in (
-            ("control", "a ControlNet"),
-            ("hooks", "hooks on conditioning"),
-            ("gligen", "GLIGEN"),
-            ("default", "default conditioning of hooks"),
-        ):
+def _extras(conds: Iterable[Mapping[str, Any]]) -> str:
+    for cond in conds:
+        for name, what in _COND_EXTRAS.items():
             if cond.get(name) is not None:
                 return what
+    return ""
+
+
+def _ranges(conds: Iterable[Mapping[str, Any]], sigmas: Tensor) -> str:
+    values = sigmas[:-1].tolist()
+    for cond in conds:
         start, end = cond.get("timestep_start"), cond.get("timestep_end")
-        values = sigmas[:-1].tolist()
-        active = [(start is None or s <= start) and (end is None or s >= end) for s in values]
-        if len(set(active)) > 1:
+        active = {(start is None or s <= start) and (end is None or s >= end) for s in values}
+        if len(active) > 1:
             return "conditioning for a part of the steps"
     return ""
 
 
-def _batches(conds: Mapping[str, list[dict[str, Any]]]) -> Iterator[int | None]:
+def _batches(conds: Iterable[Mapping[str, Any]]) -> Iterator[int | None]:
     """The batch of every tensor the conds bring; None for a kind of cond that is not known."""
-    for cond in _each(conds):
+    for cond in conds:
         if (mask := cond.get("mask")) is not None:
             yield len(mask)
         for value in cond.get("model_conds", {}).values():
@@ -149,8 +156,3 @@ def _batches(conds: Mapping[str, list[dict[str, Any]]]) -> Iterator[int | None]:
                 yield len(value.cond)
             else:
                 yield None
-
-
-def _each(conds: Mapping[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    for group in conds.values():
-        yield from group or ()

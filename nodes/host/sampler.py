@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import comfy.samplers
@@ -13,6 +14,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ... import sampler_core
+from ...sampler_core.errors import InputError, NonFiniteError
 from ...sampler_core.noise import image_seed
 from ..types import SAMPLERS, TreeSettings
 from . import compat, draft, memory, preflight
@@ -44,29 +46,39 @@ class Settings:
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
     """A KSAMPLER whose sampler function drafts and verifies.
 
-    report: what the last run did, as plain JSON values. The host keeps noise scaling, wrappers and callbacks as for any of its samplers.
+    The host keeps noise scaling, wrappers and callbacks as for any of its samplers. report: what the last run did, as
+    plain JSON values.
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(self._sample)
         self.settings = settings
         self.report: dict[str, Any] = {"reason": "the sampler has not run yet"}
+        # Not a method of self: that would keep the draft model alive until the garbage collector comes by.
+        super().__init__(partial(_run, settings, self.report))
 
-    def _sample(
-        self,
-        model: Any,
-        x: Tensor,
-        sigmas: Tensor,
-        extra_args: dict[str, Any] | None = None,
-        callback: Callable[[dict[str, Any]], None] | None = None,
-        disable: bool | None = None,
-    ) -> Tensor:
-        with signed(self.settings.node):
-            latent, report = speculate(self.settings, model, x, sigmas, extra_args or {}, callback, disable)
-        self.report.clear()
-        self.report.update(report.as_dict(), summary=report.summary())
-        _log.info("[DraftTree] %s: %s", self.settings.node, report.summary())
-        return latent
+
+def _run(
+    settings: Settings,
+    into: dict[str, Any],
+    model: Any,
+    x: Tensor,
+    sigmas: Tensor,
+    extra_args: dict[str, Any] | None = None,
+    callback: Callable[[dict[str, Any]], None] | None = None,
+    disable: bool | None = None,
+) -> Tensor:
+    """The sampler function the host calls; its report goes `into` a dict and, as one line, to the log."""
+    with signed(settings.node):
+        latent, report = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
+    into.clear()
+    into.update(as_json(report))
+    _log.info("[DraftTree] %s: %s", settings.node, report.summary())
+    return latent
+
+
+def as_json(report: sampler_core.Report) -> dict[str, Any]:
+    """The report as it leaves the node: the line for people, then the numbers."""
+    return {"summary": report.summary(), **report.as_dict()}
 
 
 def speculate(
@@ -93,16 +105,16 @@ def speculate(
         numbers = range(len(x))
 
     decision = preflight.decide(guider, extra_args.get("model_options", {}), sigmas, len(x))
-    refusal = _nothing_to_draft(settings) or decision.refusal
+    refusal = nothing_to_draft(settings) or decision.refusal
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
-        if refusal:
-            widths: tuple[int, ...] = ()
-            target, drafter = (lambda x, sigma: model(x, sigma, **extra_args)), "frozen"
-        else:
+        target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
+        widths: tuple[int, ...] = ()
+        drafter: Any = "frozen"
+        if not refusal:
+            target = rows = target_rows(model, extra_args, decision, len(x))
             widths = settings.tree.widths
-            target = target_rows(model, extra_args, decision, len(x))
-            drafter = stack.enter_context(_drafter(settings, model, target, extra_args))
+            drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
         latent, report = sampler_core.sample(
             target,
             x,
@@ -123,22 +135,28 @@ def speculate(
 
 
 def kernel_name(sampler_name: str, model_sampling: object) -> str:
-    """The core's name of a stock sampler on this kind of model. ValueError for what has no such kernel."""
+    """The core's name of a stock sampler on this kind of model. InputError for what has no such kernel."""
     flow = compat.is_flow(model_sampling)
     if not flow and not compat.is_variance_exploding(model_sampling):
-        raise ValueError(
+        raise InputError(
             f"model: its noise schedule {type(model_sampling).__name__} is of a kind that no kernel is known for. "
             "Use the stock KSampler for this model."
         )
     if sampler_name == "ddpm" and flow:
-        raise ValueError(
+        raise InputError(
             "sampler_name is ddpm, which is not made for flow models such as SD3 and Flux. "
             "Use euler_ancestral or lcm with this model."
         )
     names = {"euler_ancestral": "ancestral", "lcm": "lcm", "ddpm": "ddpm"}
     if sampler_name not in names:
-        raise ValueError(f"sampler_name is {sampler_name!r}. Use one of: {', '.join(SAMPLERS)}.")
+        raise InputError(f"sampler_name is {sampler_name!r}. Use one of: {', '.join(SAMPLERS)}.")
     return ("flow_" if flow else "") + names[sampler_name]
+
+
+def _stock_call(model: Any, extra_args: dict[str, Any], x: Tensor, sigma: Tensor) -> Tensor:
+    """The call of the stock samplers, mask and all."""
+    denoised: Tensor = model(x, sigma, **extra_args)
+    return denoised
 
 
 def target_rows(model: Any, extra_args: dict[str, Any], decision: preflight.Decision, images: int) -> Rows:
@@ -151,7 +169,8 @@ def target_rows(model: Any, extra_args: dict[str, Any], decision: preflight.Deci
     return Rows(guided(model.inner_model, extra_args), images, decision.whole_batches, inpaint)
 
 
-def _nothing_to_draft(settings: Settings) -> str:
+def nothing_to_draft(settings: Settings) -> str:
+    """Why these settings leave nothing to speculate on, "" if they do not."""
     if not settings.tree.widths:
         return "the tree has one row"
     if settings.sampler_name == "euler_ancestral" and settings.eta == 0:
@@ -169,7 +188,7 @@ def _drafter(settings: Settings, model: Any, target: Rows, extra_args: dict[str,
         yield "frozen"
         return
     draft.check(guider.model_patcher, patcher)
-    if refusal := preflight.decide_draft(patcher):
+    if refusal := preflight.static_refusal(patcher):
         _log.warning(
             "[DraftTree] %s: the draft model is not used because of %s; drafting from the last prediction instead.",
             settings.node,
@@ -204,12 +223,8 @@ def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Ca
 
 @contextmanager
 def signed(node: str) -> Iterator[None]:
-    """Errors about the input name the node; they keep their type."""
+    """Errors about the input name the node; they keep their type. Anything else passes as it is."""
     try:
         yield
-    except sampler_core.NonFiniteError as error:
-        raise sampler_core.NonFiniteError(f"{node}: {error}") from error
-    except ValueError as error:
-        if str(error).startswith(f"{node}: "):
-            raise
+    except (InputError, NonFiniteError) as error:
         raise type(error)(f"{node}: {error}") from error

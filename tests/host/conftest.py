@@ -24,7 +24,7 @@ def ours(pack: ModuleType) -> SimpleNamespace:
     torch.set_num_threads(1)  # the networks are too small for more
     nodes = {
         name: module(f"nodes.{name}")
-        for name in ("configure", "draft_model", "extension", "ksampler", "sampler", "types")
+        for name in ("configure", "demo_prompt", "draft_model", "extension", "ksampler", "sampler", "types")
     }
     host = {name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft")}
     return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))

@@ -92,3 +92,10 @@ def test_demo_models_are_listed(pack: Any) -> None:
     for kind in ("checkpoints", "diffusion_models"):
         assert str(models / kind) in folder_paths.get_folder_paths(kind)
         assert {p.name for p in (models / kind).glob("*.safetensors")} <= set(folder_paths.get_filename_list(kind))
+
+
+def test_weight_dtypes_are_those_of_the_stock_loader(ours: Any) -> None:
+    import nodes
+
+    stock = nodes.UNETLoader.INPUT_TYPES()["required"]["weight_dtype"][0]
+    assert list(stock) == ours.draft_model.WEIGHT_DTYPES == list(ours.host.draft.WEIGHT_DTYPES)
