@@ -33,8 +33,18 @@ _STRIPPED = ("control", "control_apply_to_uncond", "gligen", "hooks", "default")
 
 
 def load(name: str, weight_dtype: str) -> ModelPatcher:
-    """A model of the diffusion_models folder, as the stock loader loads it."""
-    path = folder_paths.get_full_path_or_raise("diffusion_models", name)
+    """A model of the diffusion_models folder, as the stock loader loads it. InputError for what does not exist.
+
+    The host (0.3.75) does not hold the choices of newer-style nodes against their lists.
+    """
+    path = folder_paths.get_full_path("diffusion_models", name)
+    if path is None:
+        raise InputError(
+            f"Load Draft Model: unet_name is {name!r}, and models/diffusion_models holds no such file. "
+            "Choose a file of the list; reload the page if it was added just now."
+        )
+    if weight_dtype not in WEIGHT_DTYPES:
+        raise InputError(f"Load Draft Model: weight_dtype is {weight_dtype!r}. Use one of: {', '.join(WEIGHT_DTYPES)}.")
     return comfy.sd.load_diffusion_model(path, model_options=dict(WEIGHT_DTYPES[weight_dtype]))
 
 

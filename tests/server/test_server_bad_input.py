@@ -12,6 +12,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+DRAFT = "drafttree-demo-draft.safetensors"
+
 # input changed (class, name, value), and words that the message must hold
 CASES = {
     "unknown sampler": ("DraftTreeKSampler", "sampler_name", "euler", ["sampler_name", "euler_ancestral"]),
@@ -30,6 +32,7 @@ CASES = {
     "no model": ("DraftTreeKSampler", "model", None, ["model"]),
     "image where a tree belongs": ("DraftTreeKSampler", "tree", ["CheckpointLoaderSimple", 2], ["tree", "DRAFT_TREE"]),
     "no such draft file": ("DraftTreeLoadDraft", "unet_name", "nowhere.safetensors", ["unet_name", "nowhere"]),
+    "unknown weight dtype": ("DraftTreeLoadDraft", "weight_dtype", "int3", ["weight_dtype", "int3", "fp8_e4m3fn"]),
     "the model as its own draft": ("DraftTreeKSampler", "draft", ["DraftTreeFromModel", 0], ["draft", "itself"]),
 }
 
@@ -55,7 +58,7 @@ def add_missing(prompt: dict[str, Any], kind: str) -> None:
     if kind == "DraftTreeFromModel":
         prompt["own"] = {"class_type": kind, "inputs": {"model": sampler["model"]}}
     elif kind == "DraftTreeLoadDraft":
-        prompt["draft"] = {"class_type": kind, "inputs": {"unet_name": "", "weight_dtype": "default"}}
+        prompt["draft"] = {"class_type": kind, "inputs": {"unet_name": DRAFT, "weight_dtype": "default"}}
         sampler["draft"] = ["draft", 0]
 
 
