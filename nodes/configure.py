@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from comfy_api.v0_0_2 import io
 
-from .types import CATEGORY, DraftTree, TreeSettings
+from .types import AUTO, CATEGORY, DraftTree, TreeSettings
 
 # Names of sampler_core.coupling, most successful first: the first is the default.
-RULES = ["rass", "greedy", "reflection"]
+RULES = ["optimal", "rass", "greedy", "reflection", "block"]
+DRAFTERS = ["look_ahead", "frozen"]
 MAX_ROWS = 256
 
 
 class ConfigureDraftTree(io.ComfyNode):
-    """Text widths and a rule -> DRAFT_TREE."""
+    """Text widths, a rule, a drafter and a bound of rows -> DRAFT_TREE."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -28,12 +29,13 @@ class ConfigureDraftTree(io.ComfyNode):
             inputs=[
                 io.String.Input(
                     "widths",
-                    default=",".join(map(str, default.widths)),
+                    default=str(default.widths),
                     tooltip=(
-                        "How many next steps are drafted from each drafted step, one number per step ahead. "
-                        "2,2,1,1 looks four steps ahead with two choices for the first two (15 latents per call); "
-                        "1,1,1,1 is a plain chain of four (5 latents per call); empty drafts nothing. "
-                        "More latents per call cost more memory and time per call."
+                        "auto plans every call anew from how well drafting has gone and what a call costs on this "
+                        "machine, up to the number of rows below; it samples plainly where drafting would lose time. "
+                        "Or fix it: how many next steps are drafted from each drafted step, one number per step "
+                        "ahead. 1,1,1,1 is a chain of four (5 latents per call); 2,2,1,1 has two choices for the first "
+                        "two (15 latents per call); empty drafts nothing."
                     ),
                 ),
                 io.Combo.Input(
@@ -42,9 +44,32 @@ class ConfigureDraftTree(io.ComfyNode):
                     default=default.rule,
                     tooltip=(
                         "How a drafted step is accepted or replaced. Every rule is exact. "
-                        "rass: ranks the choices before judging, accepts most often. "
+                        "optimal: accepts as often as any rule can. "
+                        "rass: ranks the choices before judging. "
                         "greedy: judges the choices one after the other (D-GRS). "
-                        "reflection: judges only the first choice; for chains of width 1."
+                        "reflection: judges only the first choice; for chains of width 1. "
+                        "block: judges a whole chain at once; not with look_ahead."
+                    ),
+                ),
+                io.Combo.Input(
+                    "drafter",
+                    options=DRAFTERS,
+                    default=default.drafter,
+                    tooltip=(
+                        "How steps are drafted when no draft model is connected. "
+                        "look_ahead: from what the model said about later steps in earlier calls; best with auto or "
+                        "chains (1,1,1,1), and the only one that works on large latents. "
+                        "frozen: from the last prediction, as in the papers."
+                    ),
+                ),
+                io.Int.Input(
+                    "rows",
+                    default=default.most_rows,
+                    min=1,
+                    max=64,
+                    tooltip=(
+                        "With auto: the most latents in a call, for each image. Each needs as much memory as one more "
+                        "picture. 8 suits up to 30 steps, 16 suits 50 and more."
                     ),
                 ),
             ],
@@ -64,16 +89,21 @@ class ConfigureDraftTree(io.ComfyNode):
         return True
 
     @classmethod
-    def execute(cls, widths: str, rule: str) -> io.NodeOutput:
-        return io.NodeOutput(TreeSettings(parse_widths(widths), rule))
+    def execute(cls, widths: str, rule: str, drafter: str, rows: int) -> io.NodeOutput:
+        return io.NodeOutput(TreeSettings(parse_widths(widths), rule, drafter, rows))
 
 
-def parse_widths(text: str) -> tuple[int, ...]:
-    """ "2,2,1,1" -> (2, 2, 1, 1); empty -> (). ValueError names the node, the input, the value and what works."""
+def parse_widths(text: str) -> tuple[int, ...] | str:
+    """ "2,2,1,1" -> (2, 2, 1, 1); empty -> (); "auto" as it is.
+
+    ValueError names the node, the input, the value and what works.
+    """
+    if text.strip().lower() == AUTO:
+        return AUTO
     parts = [part.strip() for part in text.replace(";", ",").split(",")]
     if parts == [""]:
         return ()
-    hint = "Use whole numbers of 1 or more with commas between them, for example 2,2,1,1."
+    hint = "Use auto, or whole numbers of 1 or more with commas between them, for example 2,2,1,1."
     if not all(part.isascii() and part.isdigit() and int(part) >= 1 for part in parts):
         raise ValueError(f"Configure Draft Tree: widths is {text!r}. {hint}")
     widths = tuple(int(part) for part in parts)

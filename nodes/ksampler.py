@@ -147,11 +147,11 @@ def draft_inputs() -> list[Any]:
         DraftModel.Input(
             "draft",
             optional=True,
-            tooltip="A smaller model that drafts the steps. Without one, steps are drafted from the last prediction.",
+            tooltip="A smaller model that drafts the steps. Without one, the model's own earlier answers draft them.",
         ),
         DraftTree.Input(
             "tree",
             optional=True,
-            tooltip="How far ahead to draft and how to accept, from Configure Draft Tree. Default: 2,2,1,1 and rass.",
+            tooltip="How far ahead to draft and how to accept, from Configure Draft Tree. Default: auto, up to 8 rows.",
         ),
     ]

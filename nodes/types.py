@@ -25,16 +25,27 @@ DraftReport = io.Custom("DRAFT_REPORT")
 """A dict of plain JSON values: what a sampling run did."""
 
 
+AUTO = "auto"
+
+
 @dataclass(frozen=True)
 class TreeSettings:
-    """widths: children of every node, depth by depth, () for none. rule: the name of a coupling rule."""
+    """widths: children of every node, depth by depth, () for none, or AUTO: planned anew for every call.
 
-    widths: tuple[int, ...] = (2, 2, 1, 1)
-    rule: str = "rass"
+    rule: the name of a coupling rule. drafter: how steps are drafted where no draft model is. most_rows: the most
+    latents AUTO may put into a call, for each image.
+    """
+
+    widths: tuple[int, ...] | str = AUTO
+    rule: str = "optimal"
+    drafter: str = "look_ahead"
+    most_rows: int = 8
 
     @property
     def rows(self) -> int:
-        """How many latents one call of the target evaluates for each image."""
+        """The most latents one call of the target evaluates for each image."""
+        if isinstance(self.widths, str):
+            return self.most_rows
         rows = level = 1
         for width in self.widths:
             level *= width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from ...sampler_core.errors import InputError
 from ...sampler_core.report import Report
-from . import compat, draft, memory, preflight
-from .sampler import Settings, SpeculativeSampler, as_json, kernel_name, nothing_to_draft, signed
+from ..types import AUTO
+from . import compat, cost, draft, memory, preflight
+from .sampler import Settings, SpeculativeSampler, as_json, cost_key, kernel_name, nothing_to_draft, signed
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -43,7 +45,7 @@ def sample(
     noise = comfy.sample.prepare_noise(samples, seed, numbers)
     sampler = SpeculativeSampler(replace(settings, image_numbers=numbers))
     denoised = comfy.sample.sample_custom(
-        memory.prepare(model, _rows(settings, model, [*positive, *negative]), settings.draft),
+        memory.prepare(model, _rows(settings, model, [*positive, *negative], samples.shape, cfg), settings.draft),
         noise,
         cfg,
         sampler,
@@ -75,10 +77,14 @@ def schedule(model: ModelPatcher, steps: int, sampler_name: str, scheduler: str,
     return stock.sigmas
 
 
-def _rows(settings: Settings, model: ModelPatcher, conditioning: list[Any]) -> int:
+def _rows(settings: Settings, model: ModelPatcher, conditioning: list[Any], shape: Sequence[int], cfg: float) -> int:
     """How many latents per image the host should find memory for: one where it is clear that none are drafted."""
     plain = nothing_to_draft(settings) or preflight.static_refusal(model, [options for _, options in conditioning])
-    return 1 if plain else settings.tree.rows
+    if plain:
+        return 1
+    costs = cost.known(model.model, cost_key(shape, cfg)) if settings.tree.widths == AUTO else None
+    # Memory for rows that a plan will never use could push weights off the device.
+    return settings.tree.rows if costs is None or cost.may_pay(costs) else 1
 
 
 def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:

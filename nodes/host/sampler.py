@@ -10,14 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import comfy.samplers
+import numpy as np
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from ... import sampler_core
 from ...sampler_core.errors import InputError, NonFiniteError
 from ...sampler_core.noise import image_seed
-from ..types import SAMPLERS, TreeSettings
-from . import compat, draft, memory, preflight
+from ..types import AUTO, SAMPLERS, TreeSettings
+from . import compat, cost, draft, memory, preflight
 from .target import Inpaint, Rows, guided
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def _run(
 ) -> Tensor:
     """The sampler function the host calls; its report goes `into` a dict and, as one line, to the log."""
     with signed(settings.node):
-        latent, report = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
+        latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
     into.clear()
-    into.update(as_json(report))
+    into.update(as_json(report) | timing)
     _log.info("[DraftTree] %s: %s", settings.node, report.summary())
     return latent
 
@@ -89,8 +90,8 @@ def speculate(
     extra_args: dict[str, Any],
     callback: Callable[[dict[str, Any]], None] | None,
     disable: bool | None,
-) -> tuple[Tensor, sampler_core.Report]:
-    """The sampler function: from x [B, ...] at sigmas[0] to sigmas[-1].
+) -> tuple[Tensor, sampler_core.Report, dict[str, Any]]:
+    """The sampler function: from x [B, ...] at sigmas[0] to sigmas[-1]; also what was timed for the plan, if anything.
 
     model: the host's KSamplerX0Inpaint around the guider. callback: the host's, called with a dict per finished step.
     """
@@ -109,11 +110,16 @@ def speculate(
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
         target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
-        widths: tuple[int, ...] = ()
+        tree: tuple[int, ...] | str = ()
+        costs: cost.Table | None = None
+        timing: dict[str, Any] = {}
         drafter: Any = "frozen"
         if not refusal:
             target = rows = target_rows(model, extra_args, decision, len(x))
-            widths = settings.tree.widths
+            tree = settings.tree.widths
+            if tree == AUTO:
+                costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas)
+                timing = {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
             drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
         latent, report = sampler_core.sample(
             target,
@@ -122,16 +128,41 @@ def speculate(
             kernel=kernel,
             eta=settings.eta if settings.sampler_name == "euler_ancestral" else 1.0,
             s_noise=settings.s_noise * scale,
-            tree=widths,
+            tree=tree,
             rule=settings.tree.rule,
             drafter=drafter,
             seed=[image_seed(seed, number) for number in numbers],
             callback=_progress(callback, bar),
+            rows=settings.tree.most_rows,
+            cost=costs,
         )
     if refusal:
         report.mode, report.reason = "plain", refusal
-        report.tree, report.drafter = settings.tree.widths, "none"
-    return latent, report
+        report.drafter = "none"
+    elif costs and not report.proposed and len(costs) > 1:
+        report.mode = "plain"
+        report.reason = (
+            f"a call on 2 latents takes {costs[1]:.2f} times a call on one here, so drafting would lose time"
+        )
+    return latent, report, timing
+
+
+def cost_key(shape: Sequence[int], cfg: float | None) -> tuple[Any, ...]:
+    """What a model's table of costs depends on: the latent batch and whether guidance doubles it."""
+    return (*shape, cfg != 1.0)
+
+
+def _costs(
+    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor
+) -> tuple[cost.Table, int]:
+    """The table of costs that the plan needs, timed on the first run."""
+    images = np.arange(len(x))
+
+    def call(width: int) -> None:
+        many = x.repeat(width, *[1] * (x.ndim - 1))
+        rows(many, sigmas[:1].expand(len(many)), np.tile(images, width)).flatten()[0].item()
+
+    return cost.table(model, cost_key(x.shape, getattr(guider, "cfg", None)), settings.tree.most_rows, call)
 
 
 def kernel_name(sampler_name: str, model_sampling: object) -> str:
@@ -185,16 +216,16 @@ def _drafter(settings: Settings, model: Any, target: Rows, extra_args: dict[str,
     """ "frozen", or the draft model as a callable."""
     guider, patcher = model.inner_model, settings.draft
     if patcher is None:
-        yield "frozen"
+        yield settings.tree.drafter
         return
     draft.check(guider.model_patcher, patcher)
     if refusal := preflight.static_refusal(patcher):
         _log.warning(
-            "[DraftTree] %s: the draft model is not used because of %s; drafting from the last prediction instead.",
+            "[DraftTree] %s: the draft model is not used because of %s; drafting without it instead.",
             settings.node,
             refusal,
         )
-        yield "frozen"
+        yield settings.tree.drafter
         return
     memory.load_beside(guider.model_patcher, patcher, guider.loaded_models)
     mask, seed = extra_args.get("denoise_mask"), extra_args.get("seed")

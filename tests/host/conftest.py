@@ -26,7 +26,9 @@ def ours(pack: ModuleType) -> SimpleNamespace:
         name: module(f"nodes.{name}")
         for name in ("configure", "demo_prompt", "draft_model", "extension", "ksampler", "sampler", "types")
     }
-    host = {name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft")}
+    host = {
+        name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft", "cost")
+    }
     return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))
 
 
@@ -45,7 +47,8 @@ def render(ours: SimpleNamespace) -> Callable[..., tuple[dict[str, Any], dict[st
         }
         values |= {"eta": 1.0, "s_noise": 1.0} | given
         if (widths := values.pop("widths", None)) is not None:
-            values["tree"] = ours.types.TreeSettings(widths, values.pop("rule", "rass"))
+            settings = {"rule": "rass", "drafter": "frozen", "most_rows": 8}
+            values["tree"] = ours.types.TreeSettings(widths, **{k: values.pop(k, v) for k, v in settings.items()})
         output = ours.ksampler.SpeculativeKSampler.execute(
             model=model, positive=positive, negative=negative, latent_image=latent, **values
         )

@@ -1,0 +1,75 @@
+"""What a call on several latents costs beside a call on one: timed once for each model and size of latent.
+
+The plan may follow it without touching the law: it knows nothing of any noise. It is timed once, not from run to run,
+so that a seed gives the same picture again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from weakref import WeakKeyDictionary
+
+Table = tuple[float, ...]
+"""[w - 1]: the time of a call on w latents of every image, in units of a call on one."""
+
+# A cache, as of a function of the model's weights: gone with the model.
+_known: WeakKeyDictionary[object, dict[Hashable, Table]] = WeakKeyDictionary()
+
+QUICK = 0.1  # seconds: shorter calls are timed several times
+BEST = 0.9  # of its drafts that a plan may hope to keep
+CHEAP = 1.5  # a second latent for less than half a call: worth timing a full call too
+
+
+def known(model: object, key: Hashable) -> Table | None:
+    """The table of a model, from an earlier run."""
+    return _known.get(model, {}).get(key)
+
+
+def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) -> tuple[Table, int]:
+    """The table for up to `rows` latents, and how many calls were made to find it (0 where it was known).
+
+    call(w): evaluates w latents of every image and waits for the result.
+    """
+    if (found := known(model, key)) is not None and len(found) >= rows:
+        return found[:rows], 0
+    made = 0
+
+    def timed(width: int, repeat: int) -> float:
+        nonlocal made
+        best = float("inf")
+        for _ in range(repeat):
+            start = time.perf_counter()
+            call(width)
+            best = min(best, time.perf_counter() - start)
+        made += repeat
+        return best
+
+    if rows == 1:
+        return (1.0,), 0
+    warm = timed(1, 1)
+    repeat = 3 if warm < QUICK else 1
+    one = timed(1, repeat)
+    points = {1: 1.0, 2: timed(2, repeat) / one}
+    if points[2] < CHEAP and rows > 2:
+        points[rows] = timed(rows, repeat) / one
+    found = interpolate(points, rows)
+    _known.setdefault(model, {})[key] = found
+    return found, made
+
+
+def may_pay(costs: Table) -> bool:
+    """Whether any number of latents could pay: a call on w of them finishes w steps at the very best."""
+    return any(costs[w - 1] < w * BEST for w in range(2, len(costs) + 1))
+
+
+def interpolate(points: dict[int, float], rows: int) -> Table:
+    """Linear between and beyond the measured points, never falling."""
+    widths = sorted(points)
+    out: list[float] = []
+    for w in range(1, rows + 1):
+        right = next((i for i in range(1, len(widths)) if widths[i] >= w), len(widths) - 1)
+        a, b = widths[right - 1], widths[right]
+        value = points[a] + (points[b] - points[a]) * (w - a) / (b - a)
+        out.append(max(value, out[-1] if out else 1.0))
+    return tuple(out)
