@@ -1,7 +1,7 @@
 """How often each rule accepts a draft, measured with the rule's own code, beside the bound no rule can pass.
 
 usage: acceptance.py [--json] [--delta 0.25,1] [--width 2,8]
-Monte Carlo over 10^6 verifications a row, seeded: standard error at most 0.0005. About half a minute on one core.
+2^20 verifications a row on a scrambled Sobol sequence, seeded: right to about 0.0001. About a minute on one core.
 """
 
 from __future__ import annotations
@@ -15,30 +15,34 @@ import torch
 from _pack import load_coupling
 from torch import Tensor
 
-SAMPLES, PART = 1_000_000, 100_000
+PARTS, PART = 8, 1 << 17
 DELTAS, WIDTHS = "0.25,0.5,0.75,1,1.5,2,3", "1,2,3,4,8"
 
 
 class Draws:
-    """n verifications fed from one generator."""
+    """The coordinates of the next PART points of a sequence, handed out in order."""
 
-    def __init__(self, n: int, generator: torch.Generator) -> None:
-        self._n, self._generator = n, generator
+    def __init__(self, sequence: torch.quasirandom.SobolEngine) -> None:
+        # The sequence has 30 bits; the half keeps it off 0, whose normal is infinite.
+        self._left = sequence.draw(PART, dtype=torch.float64) + 2.0**-31
 
     def uniform(self, k: int) -> Tensor:
-        return torch.rand(self._n, k, dtype=torch.float64, generator=self._generator)
+        handed, self._left = self._left[:, :k], self._left[:, k:]
+        return handed.contiguous()
 
     def normal(self, k: int) -> Tensor:
-        return torch.randn(self._n, k, dtype=torch.float64, generator=self._generator)
+        return torch.special.ndtri(self.uniform(k))
 
 
 def acceptance(coupling: ModuleType, name: str, delta: float, width: int) -> float:
     """Share of verifications in which one of `width` candidates is accepted."""
-    rule, draws = coupling.get(name), Draws(PART, torch.Generator().manual_seed(2024))
-    deltas, accepted = torch.full((PART,), delta, dtype=torch.float64), 0
-    for _ in range(SAMPLES // PART):
+    # The candidates, and as many uniforms as any rule asks for.
+    sequence = torch.quasirandom.SobolEngine(3 * width + 1, scramble=True, seed=2024)
+    rule, deltas, accepted = coupling.get(name), torch.full((PART,), delta, dtype=torch.float64), 0
+    for _ in range(PARTS):
+        draws = Draws(sequence)
         accepted += int((rule.select(deltas, draws.normal(width), draws) >= 0).sum())
-    return accepted / SAMPLES
+    return accepted / (PARTS * PART)
 
 
 def table(coupling: ModuleType, deltas: list[float], widths: list[int]) -> list[dict[str, float | int | str]]:

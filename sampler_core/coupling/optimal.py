@@ -75,7 +75,8 @@ def density(u: Array, ratio: Array, levels: Array, heights: Array, width: int) -
 def _steps(ratio: Array, levels: Array) -> Array:
     """How far a ratio [n, m] has come from level m to level m + 1, for each m from 1 to M − 1: [n, m, M − 1] in 0…1."""
     upper, lower = levels[:, None, 1:-1], levels[:, None, 2:]
-    return np.minimum(np.maximum((upper - ratio[..., None]) / (upper - lower), 0.0), 1.0)
+    below = upper - np.minimum(ratio, levels[:, :1])[..., None]
+    return np.minimum(np.maximum(below / (upper - lower), 0.0), 1.0)
 
 
 def tent(delta: Array, width: int) -> tuple[Array, Array]:

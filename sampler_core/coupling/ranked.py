@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import numpy as np
-import torch
+from scipy.special import comb, ndtr
 from torch import Tensor
 
 from .residual import draw_residual
@@ -29,58 +28,58 @@ class Ranked:
 
     def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """The candidate of the drawn rank where it is accepted, else -1: int64 [n]. Takes 2 uniforms per row."""
-        safe = usable(delta)
-        weights = rank_weights(torch.from_numpy(safe), u.shape[1])
-        uniform = draws.uniform(2)
-        rank = (uniform[:, :1] >= weights.cumsum(dim=1)[:, :-1]).sum(dim=1, keepdim=True)
-        picked = u.argsort(dim=1).gather(1, rank)  # [n, 1]
-        v = u.gather(1, picked)
-        selected = log_selected(v, weights).exp()
-        accepted = (uniform[:, 1:] * selected).numpy() < likelihood(safe[:, None], v.numpy())
-        return settle(delta, np.where(accepted, picked.numpy(), -1)[:, 0])
+        safe, all_u = usable(delta), u.numpy()
+        weights = rank_weights(safe, u.shape[1])
+        uniform = draws.uniform(2).numpy()
+        rank = (uniform[:, :1] >= weights.cumsum(axis=1)[:, :-1]).sum(axis=1)
+        row = np.arange(len(rank))
+        picked = all_u.argsort(axis=1)[row, rank]
+        v = all_u[row, picked]
+        accepted = uniform[:, 1] * density(v[:, None], weights)[:, 0] < likelihood(safe, v)
+        return settle(delta, np.where(accepted, picked, -1))
 
     def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
-        """Draw from (q − g)₊ normalised, q the target's density and g the selected candidate's: [n]."""
+        """Draw from (q − g)₊ normalised, q the target's and g the selected candidate's density: [n]."""
         safe = usable(delta)
-        weights = rank_weights(torch.from_numpy(safe), u.shape[1])
-
-        def taken(v: Array, ratio: Array, rows: Array) -> Array:
-            return log_selected(torch.from_numpy(v), weights[rows]).exp().numpy()
-
-        return draw_residual(safe, taken, draws)
+        weights = rank_weights(safe, u.shape[1])
+        return draw_residual(safe, lambda v, ratio, rows: density(v, weights[rows]), draws)
 
 
-def log_selected(u: Tensor, weights: Tensor) -> Tensor:
-    """ln g(u)/phi(u), g the density of the selected coordinate: u [n, m], weights [n, K] -> [n, m].
+def density(u: Array, weights: Array) -> Array:
+    """g/phi, g the density of the selected coordinate: u [n, m], weights [n, K] -> [n, m].
 
-    g/phi is a Bernstein polynomial in Phi(u) with coefficients K·w_j; logarithms keep both tails.
+    A Bernstein polynomial in Phi(u) with coefficients K·w_j: by Horner's rule in the smaller of Phi and 1 − Phi over
+    the larger, which keeps both tails.
     """
     width = weights.shape[1]
-    j = torch.arange(width, dtype=torch.float64)
-    choose = torch.tensor([math.comb(width - 1, k) for k in range(width)], dtype=torch.float64)
-    terms = (width * choose * weights).log()[:, None, :]  # [n, 1, K]
-    below, above = torch.special.log_ndtr(u)[..., None], torch.special.log_ndtr(-u)[..., None]
-    return (terms + j * below + (width - 1 - j) * above).logsumexp(dim=-1)
+    terms = (width * comb(width - 1, np.arange(width)) * weights)[:, None, :]
+    below, above = ndtr(u), ndtr(-u)
+    left = below < above
+    odds = np.minimum(below, above) / np.maximum(below, above)
+    ordered = np.where(left[..., None], terms, terms[..., ::-1])
+    total = ordered[..., -1]
+    for j in range(width - 2, -1, -1):
+        total = total * odds + ordered[..., j]
+    return np.maximum(below, above) ** (width - 1) * total
 
 
-def rank_weights(delta: Tensor, width: int) -> Tensor:
+def rank_weights(delta: Array, width: int) -> Array:
     """Odds of the ranks 1…K (smallest first) for delta [n]: [n, K], rows sum to 1.
 
     They never look at the candidates: exactness needs that.
     """
     if width == 1:
-        return torch.ones(delta.shape[0], 1, dtype=torch.float64)
-    place = (delta / _KNOT).clamp(min=0.0, max=float(_LAST_KNOT))
-    knot = place.floor()
+        return np.ones((len(delta), 1))
+    place = np.minimum(delta / _KNOT, float(_LAST_KNOT))
+    knot = place.astype(np.int64)
     share = (place - knot)[:, None]
-    knots, where = torch.unique(knot, return_inverse=True)
-    left = np.stack([_solve(int(k), width) for k in knots.tolist()])
-    right = np.stack([_solve(int(k) + 1, width) for k in knots.tolist()])
-    return torch.lerp(torch.from_numpy(left)[where], torch.from_numpy(right)[where], share)
+    knots, where = np.unique(knot, return_inverse=True)
+    pairs = np.array([(_solve(k, width), _solve(k + 1, width)) for k in knots.tolist()])[where]
+    return (1.0 - share) * pairs[:, 0] + share * pairs[:, 1]
 
 
 @lru_cache(maxsize=1024)
-def _solve(knot: int, width: int) -> np.ndarray:
+def _solve(knot: int, width: int) -> Array:
     """Weights [K] that maximise the accepted mass ∫ min(q, g) at delta = knot/16."""
     if knot == 0:
         return np.full(width, 1.0 / width)  # draft and target agree, and so must g
@@ -89,16 +88,16 @@ def _solve(knot: int, width: int) -> np.ndarray:
     from scipy.optimize import linprog  # slow to import, and only this rule needs it
 
     delta = knot * _KNOT
-    edge = torch.linspace(-5.0, 5.0 + delta, _GRID + 1, dtype=torch.float64)
+    edge = np.linspace(-5.0, 5.0 + delta, _GRID + 1)
     middle, cell = 0.5 * (edge[1:] + edge[:-1]), edge[1] - edge[0]
-    draft = torch.exp(-0.5 * middle**2) * cell / math.sqrt(2 * math.pi)
-    each = log_selected(middle.expand(width, -1), torch.eye(width, dtype=torch.float64)).exp().T * draft[:, None]
-    target = torch.special.ndtr(edge[1:] - delta) - torch.special.ndtr(edge[:-1] - delta)
+    draft = np.exp(-0.5 * middle**2) * cell / np.sqrt(2 * np.pi)
+    each = density(np.tile(middle, (width, 1)), np.eye(width)).T * draft[:, None]
+    target = np.diff(ndtr(edge - delta))
 
     # Unknowns: the weights, then the accepted mass of every cell, at most the target's and at most g's.
     solution = linprog(
         np.concatenate([np.zeros(width), -np.ones(_GRID)]),
-        A_ub=np.hstack([-each.numpy(), np.eye(_GRID)]),
+        A_ub=np.hstack([-each, np.eye(_GRID)]),
         b_ub=np.zeros(_GRID),
         A_eq=np.concatenate([np.ones(width), np.zeros(_GRID)])[None],
         b_eq=np.ones(1),

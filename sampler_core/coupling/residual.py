@@ -11,7 +11,7 @@ from torch import Tensor
 from .rule import Array, Draws, likelihood
 
 # Trials per chunk: the sequence never depends on the other rows, so that trial t of a row is always the same draw.
-_FIRST_CHUNK = 8
+_FIRST_CHUNK = 32
 _LARGEST_CHUNK = 4096
 _MAX_TRIALS = 1 << 20
 
@@ -35,12 +35,11 @@ def draw_residual(delta: Array, taken: Callable[[Array, Array, Array], Array], d
         own = delta[rows, None]
         ratio = likelihood(own, own + z)
         kept = uniform < 1.0 - taken(own + z, ratio, rows) / ratio
-        found = kept.any(axis=1)
         trials += chunk
         if trials >= _MAX_TRIALS:
-            kept[~found, -1] = True
-            found[:] = True
+            kept[:, -1] = True
+        found = kept.any(axis=1)
         chosen[rows[found]] = z[found, kept[found].argmax(axis=1)]
         rows = rows[~found]
-        chunk = min(2 * chunk, _LARGEST_CHUNK)
+        chunk = min(4 * chunk, _LARGEST_CHUNK)
     return torch.from_numpy(delta + chosen)

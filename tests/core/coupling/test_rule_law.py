@@ -117,9 +117,9 @@ def test_sorted_candidates_in_greedy_are_noticed(descending, shared):
 
 def test_weights_that_look_at_the_draws_are_noticed(shared, monkeypatch):
     honest = ranked.rank_weights
-    u = candidates(shared, 2, 51)
+    u = candidates(shared, 2, 51).numpy()
 
-    def peeking(delta: Tensor, width: int) -> Tensor:
+    def peeking(delta: np.ndarray, width: int) -> np.ndarray:
         weights = honest(delta, width)
         if len(delta) == N:
             weights[u[:, 0] > 1] = 1 / width
@@ -130,8 +130,8 @@ def test_weights_that_look_at_the_draws_are_noticed(shared, monkeypatch):
 
 
 def test_a_selected_density_of_other_weights_is_noticed(shared, monkeypatch):
-    honest = ranked.log_selected
-    monkeypatch.setattr(ranked, "log_selected", lambda u, weights: honest(u, weights.roll(1, dims=1)))
+    honest = ranked.density
+    monkeypatch.setattr(ranked, "density", lambda u, weights: honest(u, np.roll(weights, 1, axis=1)))
     assert run(coupling.get("rass"), shared) < ALARM
 
 
@@ -152,7 +152,7 @@ def test_levels_that_look_at_the_draws_are_noticed(shared, monkeypatch):
         levels, heights = honest(delta, width)
         other = honest(np.full_like(delta, 3.0), width)
         if len(delta) == N:
-            levels[u[:, 0] > 1], heights[u[:, 0] > 1] = (part[u[:, 0] > 1] for part in other)
+            levels[u[:, 0] > 0], heights[u[:, 0] > 0] = (part[u[:, 0] > 0] for part in other)
         return levels, heights
 
     monkeypatch.setattr(optimal, "tent", peeking)
