@@ -19,6 +19,7 @@ SHRINK = 0.3  # pull of a block's slope towards the global one
 SLOPE = (-3.0, 1.5)  # guidance makes slopes negative: D = w D_c - (w - 1) D_u
 PAIR = 3.0  # bound of a pair's coefficient
 BLOCK = 8  # latent pixels
+LEAST = 2e-5  # root mean square of a displacement that tells more of the target than of its rounding
 
 
 class Blocks:
@@ -68,6 +69,7 @@ class LookAhead:
         images, shape = len(like), like.shape[1:]
         self._blocks = Blocks(shape)
         self._slots = depth + 1
+        self._least = LEAST**2 * shape.numel()
         store = (images, self._slots, *shape)
         self._x, self._d, self._p, self._q = (like.new_zeros(store) for _ in range(4))
         # The stamp of what a slot holds: the step it was evaluated at; -1 for nothing.
@@ -85,7 +87,8 @@ class LookAhead:
         base = self._d[b, s]
         if (points > 1).any():
             p, pp = self._p[b, s], self._pp[b, s]
-            c = (self._blocks.dot(moved, p) / (1.003 * pp + 1e-9)).clamp(-PAIR, PAIR)
+            least = self._least / self._blocks.count
+            c = (self._blocks.dot(moved, p) / (1.003 * pp + least)).clamp(-PAIR, PAIR)
             wide = self._blocks.spread(c, x)
             base = torch.addcmul(base, wide, self._q[b, s])
             moved = torch.addcmul(moved, wide, p, value=-1)
@@ -102,7 +105,9 @@ class LookAhead:
         again = self._stamp[images, slots] == steps
         row, b, s = (torch.from_numpy(a).to(denoised.device) for a in (rows, images, slots))
         x, d = draft.x[row], denoised[row]
-        p, q = self._x[b, s] - x, self._d[b, s] - d
+        # A slot that held another step gives no pair: its first point stands alone.
+        pair = torch.from_numpy(again).to(x).reshape(-1, *[1] * (x.ndim - 1))
+        p, q = pair * (self._x[b, s] - x), pair * (self._d[b, s] - d)
         pp = self._blocks.dot(p, p)
         self._x[b, s], self._d[b, s], self._p[b, s], self._q[b, s], self._pp[b, s] = x, d, p, q, pp
         self._points[images, slots] = np.where(again, self._points[images, slots] + 1, 1)
@@ -111,8 +116,8 @@ class LookAhead:
             return
         i = torch.from_numpy(steps).to(denoised.device)
         norm = pp.sum(dim=1, keepdim=True)
-        usable = torch.from_numpy(again).to(denoised.device)[:, None] & (norm > 1e-9)
-        new = torch.stack([pp, self._blocks.dot(p, q)]) / norm.clamp_min(1e-9)
+        usable = torch.from_numpy(again).to(denoised.device)[:, None] & (norm > self._least)
+        new = torch.stack([pp, self._blocks.dot(p, q)]) / norm.clamp_min(self._least)
         old = self._secants[:, b, i]
         self._secants[:, b, i] = torch.where(usable, FADE * old + new, old)
 

@@ -127,3 +127,25 @@ def test_a_linear_target_is_learnt() -> None:
     late = [d for d in report.deltas[8:] if d is not None]
     assert np.median(late) < 0.2 * np.median([d for d in frozen.deltas[8:] if d is not None])
     assert report.calls < frozen.calls
+
+
+@pytest.mark.parametrize("tree", ["auto", (1, 1, 1), (2, 1, 1)])
+@pytest.mark.parametrize("weight", [1.0, 6.0])
+def test_an_image_does_not_depend_on_its_company(tree: str | tuple[int, ...], weight: float) -> None:
+    """Images that advance at different speeds: each is, bit for bit, what it is alone."""
+    mix = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)) / 8
+
+    def denoise(x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
+        rows = [torch.tanh(row.flatten() @ mix) * weight * (1 - s) for row, s in zip(x, sigma, strict=True)]
+        return torch.stack(rows).reshape(x.shape)
+
+    x = torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    t = torch.linspace(1, 0, 15)
+    settings = {"kernel": "flow_ancestral", "tree": tree, "rule": "reflection", "drafter": "look_ahead"}
+    together, report = sampler_core.sample(denoise, x, 3 * t / (1 + 2 * t), seed=list(range(5)), **settings)
+    calls = []
+    for i in range(5):
+        alone, own = sampler_core.sample(denoise, x[i : i + 1], 3 * t / (1 + 2 * t), seed=[i], **settings)
+        assert torch.equal(alone[0], together[i])
+        calls.append(own.calls)
+    assert len(set(calls)) > 1 and report.calls >= max(calls)
