@@ -20,7 +20,7 @@ from .planning import Auto, Fixed, Plan
 from .report import Report
 from .target import Target
 from .tree import Layout, Tree
-from .verification import Path, verify
+from .verification import Path, require_finite, verify
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,9 @@ def sample(
     widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
     report = Report(chain.steps, len(x), kernel, rule, widths, guesser.name)
     _explain(report, chain, plan)
+    if plan.depth == 0:
+        x = _plain(chain, target, x, given, noise, report, callback, started)
+        return x.to(given), report
     latest = torch.zeros_like(x)
     step = np.zeros(len(x), dtype=np.int64)
     layouts: dict[tuple[object, ...], Layout] = {}
@@ -126,6 +129,35 @@ def sample(
     report.draft_faults = getattr(guesser, "faults", 0)
     report.seconds = time.perf_counter() - started
     return x.to(given), report
+
+
+def _plain(
+    chain: Kernel,
+    target: Target,
+    x: Tensor,
+    given: torch.dtype,
+    noise: Noise,
+    report: Report,
+    callback: Callable[[Progress], None] | None,
+    started: float,
+) -> Tensor:
+    """The stock sampler, which is what rounds of one row amount to, without their bookkeeping."""
+    images = np.arange(len(x))
+    for i in range(chain.steps):
+        steps = np.full(len(x), i)
+        denoised = target(x.to(given), chain.sigma(steps), images).to(x.dtype)
+        require_finite(bool(torch.isfinite(denoised).all()))
+        c = chain.at(steps, x.ndim)
+        x = chain.mean(c, x, denoised)
+        if chain.draws[i]:
+            x = chain.perturb(c, x, noise.normal(images, steps, 0))
+        for image in range(len(x)):
+            noise.spend(image, i + 1)
+        report.calls, report.rows = target.calls, target.rows
+        report.seconds = time.perf_counter() - started
+        if callback:
+            callback(Progress(i + 1, chain.steps, float(chain.sigmas[i]), x, denoised, report))
+    return x
 
 
 def _reach(chain: Kernel, plan: Plan, step: np.ndarray) -> np.ndarray:

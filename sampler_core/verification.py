@@ -71,7 +71,7 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
     layout = draft.layout
     n = len(draft.active)
     if not len(layout.inner):
-        _require_finite(bool(torch.isfinite(denoised).all()))
+        require_finite(bool(torch.isfinite(denoised).all()))
         none = np.zeros(0, dtype=np.int64)
         rows = np.arange(n)
         return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0), rows)
@@ -94,7 +94,7 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
     while len(moving):
         line.append(at[moving])
         # Only verified states count: a draft may have led unverified rows anywhere.
-        _require_finite(bool(finite[at[moving]].all()))
+        require_finite(bool(finite[at[moving]].all()))
         length[moving] += 1
         inner = layout.inner_of[at[moving]]
         moving, inner = moving[inner >= 0], inner[inner >= 0]
@@ -146,7 +146,8 @@ def _ask(
     return answer
 
 
-def _require_finite(finite: bool) -> None:
+def require_finite(finite: bool) -> None:
+    """NonFiniteError unless what the target said is finite."""
     if not finite:
         raise NonFiniteError(
             "target: the model returned NaN or infinity. Try another weight or VAE precision (fp16 models often need "

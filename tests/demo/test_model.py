@@ -95,10 +95,10 @@ def test_files_are_small_and_say_what_they_are() -> None:
 
 
 def test_autoencoder_round_trip(stock: SimpleNamespace, originals: torch.Tensor) -> None:
-    """These were training pictures: MEASURED dB on the average of these sixteen when the files were made."""
+    """These were training pictures: 27.4 dB on the average of these sixteen when the files were made."""
     latents = stock.use.encode(originals)
     assert latents.shape == (16, 16, 8, 8)
-    assert psnr(stock.use.decode(latents), originals).mean() > BOUND
+    assert psnr(stock.use.decode(latents), originals).mean() > 26.9
 
 
 def test_latents_have_the_scale_of_the_format(stock: SimpleNamespace, originals: torch.Tensor) -> None:
