@@ -1,4 +1,4 @@
-"""Targets for the benchmarks: T independent tiles that are accepted or rejected together, as one large latent would be."""
+"""Targets for the benchmarks: T independent tiles, accepted or rejected together as one large latent would be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,24 @@ SIZE = 8  # latent pixels of a tile's edge
 CHANNELS = 16
 SHIFT = 3.0
 # One-word prompts of the demo model that leave many pictures open.
-WORDS = "face heart clock book person hand flower animal fruit star moon sun car house ball hat".split()
+WORDS = [
+    "face",
+    "heart",
+    "clock",
+    "book",
+    "person",
+    "hand",
+    "flower",
+    "animal",
+    "fruit",
+    "star",
+    "moon",
+    "sun",
+    "car",
+    "house",
+    "ball",
+    "hat",
+]
 
 
 class Tiles(Protocol):

@@ -2,10 +2,10 @@
 
     bash scripts/run.sh benchmarks/wallclock.py [--steps 28,50,100] [--pairs 12] [--rows 2,3,4,6,8] [--json]
 
-Through the nodes, as an artist runs them, in ComfyUI on the CPU: KSampler with euler_ancestral, KSampler with euler at 28
-steps, and the Speculative KSampler with look-ahead chains of fixed length and with `auto`. Every round runs all of them
-on one seed, in turning order; `speedup` is the median over the rounds of stock euler_ancestral's seconds of the same
-steps divided by the method's. overhead_ms: time a round spends outside the model's calls.
+Through the nodes, as an artist runs them, in ComfyUI on the CPU: KSampler with euler_ancestral, KSampler with euler at
+28 steps, and the Speculative KSampler with look-ahead chains of fixed length and with `auto`. Every round runs all of
+them on one seed, in turning order; `speedup` is the median over the rounds of stock euler_ancestral's seconds of the
+same steps divided by the method's. overhead_ms: time a round spends outside the model's calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from _host import demo_model, encode, load_host, load_pack
 
-PROMPTS = "face heart clock book person hand flower animal".split()
+PROMPTS = ["face", "heart", "clock", "book", "person", "hand", "flower", "animal"]
 
 
 @dataclass
