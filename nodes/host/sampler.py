@@ -112,14 +112,14 @@ def speculate(
         target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
         tree: tuple[int, ...] | str = ()
         costs: cost.Table | None = None
-        timing: dict[str, Any] = {}
+        timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
         drafter: Any = "frozen"
         if not refusal:
             target = rows = target_rows(model, extra_args, decision, len(x))
             tree = settings.tree.widths
             if tree == AUTO:
                 costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas)
-                timing = {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
+                timing |= {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
             drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
         latent, report = sampler_core.sample(
             target,
