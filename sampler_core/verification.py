@@ -127,7 +127,7 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
 def _directions(difference: Tensor, norm: np.ndarray, rejected: np.ndarray, stopped: np.ndarray, n: int) -> Tensor:
     """The unit vectors [n, ...] of the rejected nodes; anything finite for the other images."""
     if len(stopped) == n == 1:
-        return difference[int(stopped[0]) :][:1] / max(float(norm[stopped[0]]), 1e-300)
+        return difference[int(stopped[0]) :][:1] * (1.0 / max(float(norm[stopped[0]]), 1e-300))
     where, scale = np.zeros(n, dtype=np.int64), np.zeros(n)
     where[rejected] = stopped
     scale[rejected] = 1.0 / np.maximum(norm[stopped], 1e-300)
