@@ -58,12 +58,14 @@ def sample(
 
     denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
     never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
-    sampler bit for bit. rule: one of coupling.NAMES. drafter: "frozen", or a draft model, called like denoise.
+    sampler bit for bit. rule: one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter:
+    "look_ahead", "frozen", or a draft model, called like denoise.
     seed: one for all images, or one each. callback(Progress) runs after every round in which the slowest image has
     advanced. noise: a source that replaces the keyed streams. Returns the latent [B, ...] and a Report.
 
     Raises InputError for inputs that cannot be sampled and NonFiniteError when the target returns NaN or infinity.
-    Source: De Bortoli et al. 2025 (arXiv 2501.05370), for trees arXiv 2609.17691 and 2610.02251.
+    Source: De Bortoli et al. 2025 (arXiv 2501.05370), for trees arXiv 2609.17691 and 2610.02251, for
+    "block" arXiv 2606.13426.
     """
     started = time.perf_counter()
     if x.ndim < 2 or not x.is_floating_point():
@@ -78,7 +80,9 @@ def sample(
     target = Target(denoise)
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
-    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
+    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead" or isinstance(judge, coupling.Block), cost)
+    if isinstance(judge, coupling.Block):
+        _require_chains(tree, plan, drafter)
     guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)
     noise = noise or Streams(seeds, x, chain.draws)
     widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
@@ -205,6 +209,21 @@ def _plan(
             raise InputError(f"tree: {tree!r} is not possible; use widths such as (2, 2, 1, 1), or 'auto'.")
         return Auto(rows, rule, images, ahead, cost)
     return Fixed(Tree.from_widths(tree))
+
+
+def _require_chains(tree: Sequence[int] | str, plan: Plan, drafter: str | Callable[..., Tensor]) -> None:
+    """InputError where block verification would not be exact."""
+    if drafter == "look_ahead":
+        raise InputError(
+            "rule: 'block' cannot judge drafts of 'look_ahead'. It looks at the noises of all drafted steps before it "
+            "stops, and look-ahead would draft with those beyond the rejected step again, which biases the result. Use "
+            "rule 'optimal' or 'reflection' with look_ahead, or 'block' with drafter 'frozen' or a draft model."
+        )
+    if plan.width > 1:
+        raise InputError(
+            f"rule: 'block' judges chains, and tree {tree} has steps with more than one child. Use widths of 1, such "
+            "as (1, 1, 1, 1), or 'auto', or rule 'optimal' for this tree."
+        )
 
 
 def _drafter(

@@ -2,7 +2,8 @@
 
 Child 1 of every transition uses the noise that the stock sampler would draw at that step for the image's seed; its
 siblings and the acceptance draws have streams of their own, keyed by (seed, step, child) and (seed, step, purpose).
-A transition keeps its noises, round after round, until it has been verified; then they are spent.
+A transition keeps its noises, round after round, until it has been verified; then they are spent. A verification that
+looks at noises beyond the step where it stops must `renew` them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class Noise(Protocol):
         """Forget every noise of this image before `step`."""
         ...
 
+    def renew(self, images: np.ndarray) -> None:
+        """Forget every noise and scalar draw of these images, of all steps: what is asked for next is fresh."""
+        ...
+
 
 class StreamDraws:
     """Scalar draws from one keyed stream per verification."""
@@ -76,12 +81,15 @@ class Streams:
         self._drawn = [0] * len(self._seeds)
         self._spent = [0] * len(self._seeds)
         self._kept: list[dict[tuple[int, int], Tensor]] = [{} for _ in self._seeds]
+        # How often an image was renewed, and before which step its stock noises have been seen.
+        self._renewals = [0] * len(self._seeds)
+        self._seen = [0] * len(self._seeds)
 
     def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
         return torch.cat([self._one(int(b), int(i), child) for b, i in zip(images, steps, strict=True)])
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
-        return StreamDraws([derive(self._seeds[b], purpose, int(i)) for b, i in zip(images, steps, strict=True)])
+        return StreamDraws([self._key(int(b), purpose, int(i)) for b, i in zip(images, steps, strict=True)])
 
     def spend(self, image: int, step: int) -> None:
         kept = self._kept[image]
@@ -89,21 +97,32 @@ class Streams:
             del kept[key]
         self._spent[image] = step
 
+    def renew(self, images: np.ndarray) -> None:
+        for image in images:
+            self._kept[image].clear()
+            self._renewals[image] += 1
+            self._seen[image] = self._drawn[image]
+
     def _one(self, image: int, step: int, child: int) -> Tensor:
         """[1, ...]; zeros where the stock sampler draws nothing."""
         assert step >= self._spent[image], f"the noise of step {step} has been spent: it may never be used again"
         kept = self._kept[image]
         if (step, child) in kept:
             return kept[step, child]
-        if child > 0:
-            generator = self._generator(derive(self._seeds[image], "sibling", step, child))
-            kept[step, child] = self._randn(generator)
+        if child > 0 or step < self._seen[image]:
+            generator = self._generator(self._key(image, "sibling", step, child))
+            kept[step, child] = self._randn(generator) if self._draws_noise[step] else self._zeros()
             return kept[step, child]
         while self._drawn[image] <= step:
             i = self._drawn[image]
             kept[i, 0] = self._randn(self._main[image]) if self._draws_noise[i] else self._zeros()
             self._drawn[image] += 1
         return kept[step, 0]
+
+    def _key(self, image: int, purpose: str, *key: int) -> int:
+        """The seed of a stream of this image; another one after every renewal."""
+        renewals = self._renewals[image]
+        return derive(self._seeds[image], purpose, *key, *(("renewed", renewals) if renewals else ()))
 
     def _generator(self, seed: int) -> torch.Generator:
         return torch.Generator(device=self._device).manual_seed(seed % 2**64)

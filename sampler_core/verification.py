@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .coupling import Draws, Rule
+from .coupling import Block, Draws, Rule
 from .errors import NonFiniteError
 from .growth import Draft
 from .kernels import Kernel
 from .noise import Noise
-from .rows import pick
+from .rows import as_slice, pick
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def measure(
 def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
     """Walk each image's tree from the root through accepted children to a leaf or a rejection.
 
-    The rule is asked at every inner node at once; its draws are keyed by (image, step), so nodes of one depth share
-    them, of which the walk reaches at most one. What it says elsewhere is never used.
+    The rule is asked at every inner node at once, or at every chain; its draws are keyed by (image, step), so nodes of
+    one depth share them, of which the walk reaches at most one. What it says elsewhere is never used.
     """
     layout = draft.layout
     n = len(draft.active)
@@ -85,9 +85,9 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
     u = u_rows[layout.kids]
     # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
     measured = np.isfinite(delta)
-    nodes = np.flatnonzero(measured)
-    picked = np.full(len(delta), -1)
-    picked[nodes] = _ask(rule.select, draft, delta, u, nodes, noise, "accept")
+    given = draft, delta, u, noise
+    judge = _Chains(rule, *given) if isinstance(rule, Block) else _Nodes(rule, *given)
+    picked = judge.picked
 
     at = np.arange(n)
     length = np.zeros(n, dtype=np.int64)
@@ -108,15 +108,16 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
         at[moving] = layout.kids[inner, picked[inner]]
     inner = np.concatenate(visited)
 
-    shift = np.zeros(n)
+    shift, along = np.zeros(n), None
     stopped = layout.inner_of[at]
+    judge.stop(draft.active[stopped >= 0])
     rejected = np.flatnonzero((stopped >= 0) & measured[stopped])
     stopped = stopped[rejected]
     if len(rejected):
-        y = _ask(rule.residual, draft, delta, u, stopped, noise, "residual")
-        # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
-        shift[rejected] = y - delta[stopped] - u[stopped, 0]
-    along = _directions(difference, norm, rejected, stopped, n) if len(rejected) else None
+        along = _directions(difference, norm, rejected, stopped, n)
+        y, own = judge.rest(stopped, pick(along, as_slice(rejected)))
+        # m_p + r(z - (e . z) e + y e) = m_q + r(z + (y - delta - e . z) e).
+        shift[rejected] = y - delta[stopped] - own
     below = layout.inner_of[at]
     while len(below := below[below >= 0]):
         line.append(layout.kids[below, 0])
@@ -136,27 +137,69 @@ def _directions(difference: Tensor, norm: np.ndarray, rejected: np.ndarray, stop
     return found * torch.from_numpy(scale).to(found).reshape(-1, *[1] * (found.ndim - 1))
 
 
-def _ask(
-    ask: Callable[[Tensor, Tensor, Draws], Tensor],
-    draft: Draft,
-    delta: np.ndarray,
-    u: np.ndarray,
-    nodes: np.ndarray,
-    noise: Noise,
-    purpose: str,
-) -> np.ndarray:
-    """Put the scalar problems of some inner nodes before the rule, those of one width together."""
-    layout = draft.layout
-    answer = np.zeros(len(nodes))
-    widths = layout.n_kids[nodes]
-    for width in np.unique(widths):
-        some = np.flatnonzero(widths == width)
-        chosen = nodes[some]
-        rows = layout.inner[chosen]
-        draws = noise.draws(draft.images[rows], draft.steps[rows], purpose)
-        said = ask(torch.from_numpy(delta[chosen]), torch.from_numpy(u[chosen][:, :width]), draws)
-        answer[some] = said.numpy()
-    return answer
+class _Nodes:
+    """A rule that judges node by node.
+
+    picked: [inner] the place of the candidate that is taken at each node, -1 for none.
+    """
+
+    def __init__(self, rule: Rule, draft: Draft, delta: np.ndarray, u: np.ndarray, noise: Noise) -> None:
+        self._rule, self._draft, self._delta, self._u, self._noise = rule, draft, delta, u, noise
+        nodes = np.flatnonzero(np.isfinite(delta))
+        self.picked = np.full(len(delta), -1)
+        self.picked[nodes] = self._ask(rule.select, nodes, "accept")
+
+    def stop(self, images: np.ndarray) -> None:
+        """These images end at a rejection. No noise but the spent ones has been looked at."""
+
+    def rest(self, nodes: np.ndarray, along: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of the next states of rejected nodes, and those of the noises they move: [len(nodes)]."""
+        return self._ask(self._rule.residual, nodes, "residual"), self._u[nodes, 0]
+
+    def _ask(self, ask: Callable[[Tensor, Tensor, Draws], Tensor], nodes: np.ndarray, purpose: str) -> np.ndarray:
+        """Put the scalar problems of some inner nodes before the rule, those of one width together."""
+        draft, layout = self._draft, self._draft.layout
+        answer = np.zeros(len(nodes))
+        widths = layout.n_kids[nodes]
+        for width in np.unique(widths):
+            some = np.flatnonzero(widths == width)
+            chosen = nodes[some]
+            rows = layout.inner[chosen]
+            draws = self._noise.draws(draft.images[rows], draft.steps[rows], purpose)
+            said = ask(torch.from_numpy(self._delta[chosen]), torch.from_numpy(self._u[chosen][:, :width]), draws)
+            answer[some] = said.numpy()
+        return answer
+
+
+class _Chains:
+    """Block verification, which judges every chain at once. picked: [inner] 0 where a chain goes on, -1 elsewhere."""
+
+    def __init__(self, rule: Block, draft: Draft, delta: np.ndarray, u: np.ndarray, noise: Noise) -> None:
+        self._rule, self._draft, self._delta, self._noise = rule, draft, delta, noise
+        inner, n = draft.layout.inner, len(draft.active)
+        image, depth = draft.layout.image[inner], draft.layout.depth[inner]
+        uniform = noise.draws(draft.images[inner], draft.steps[inner], "accept").uniform(1).numpy()[:, 0]
+        table = np.zeros((3, n, int(depth.max()) + 1))
+        table[:, image, depth] = delta, u[:, 0], uniform
+        taken, log_p = rule.judge(table[0], table[1], np.bincount(image, minlength=n), table[2])
+        self.picked = np.where(depth < taken[image], 0, -1)
+        self._log_p = log_p[image]
+
+    def stop(self, images: np.ndarray) -> None:
+        """Where a chain stops depends on its noises beyond: the next round must not meet them."""
+        self._noise.renew(images)
+
+    def rest(self, nodes: np.ndarray, along: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinates of the next states, and those of the fresh noises they are put into: [len(nodes)].
+
+        The rejected candidate's noise is no use, not even across e: the steps after it had a say in the stop.
+        """
+        rows = self._draft.layout.inner[nodes]
+        images, steps = self._draft.images[rows], self._draft.steps[rows]
+        y = self._rule.rest(self._delta[nodes], self._log_p[nodes], self._noise.draws(images, steps, "residual"))
+        z = self._noise.normal(images, steps, 0)
+        own = torch.linalg.vecdot(along.flatten(1), z.flatten(1), dim=1)
+        return y.numpy(), own.cpu().to(torch.float64).numpy()
 
 
 def require_finite(finite: bool) -> None:

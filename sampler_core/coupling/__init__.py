@@ -1,12 +1,13 @@
 """Acceptance rules: each turns K draft candidates into one exact draw from the target.
 
 A rule sees one scalar problem per verification: candidates u_1…u_K ~ N(0, 1) along the direction in which
-draft and target differ, and a target N(delta, 1) on that axis.
+draft and target differ, and a target N(delta, 1) on that axis. `Block` alone judges all steps of a chain together.
 """
 
 from __future__ import annotations
 
 from ..errors import InputError
+from .block import Block
 from .bound import bound
 from .greedy import Greedy
 from .optimal import Optimal
@@ -19,6 +20,7 @@ _RULES: dict[str, type[Rule]] = {
     "greedy": Greedy,
     "rass": Ranked,
     "optimal": Optimal,
+    "block": Block,
 }
 
 NAMES: tuple[str, ...] = tuple(_RULES)
@@ -32,4 +34,4 @@ def get(name: str) -> Rule:
         raise InputError(f"rule: {name!r} is not an acceptance rule; choose one of {', '.join(NAMES)}") from None
 
 
-__all__ = ["NAMES", "Draws", "Rule", "bound", "get"]
+__all__ = ["NAMES", "Block", "Draws", "Rule", "bound", "get"]

@@ -15,7 +15,10 @@ from .rule import likelihood
 
 @lru_cache(maxsize=4096)
 def expected_acceptance(rule: str, delta: float, width: int) -> float:
-    """The probability that `rule` accepts one of `width` candidates at this delta; reflection looks at one only."""
+    """The probability that `rule` accepts one of `width` candidates at this delta; reflection and block look at one.
+
+    Of block it is that of a chain of one step: the steps of a longer chain pass more often.
+    """
     one = np.array([delta])
     if rule == "greedy":
         return 1.0 - float(_levels(one, width)[1][0, -1])
@@ -23,4 +26,4 @@ def expected_acceptance(rule: str, delta: float, width: int) -> float:
         u = np.linspace(-9.0, 9.0 + delta, 721)[None]
         taken = np.minimum(density(u, rank_weights(one, width)), likelihood(one[:, None], u)) * np.exp(-0.5 * u**2)
         return float(taken.sum() * (u[0, 1] - u[0, 0]) / math.sqrt(2 * math.pi))
-    return bound(delta, width if rule != "reflection" else 1)
+    return bound(delta, 1 if rule in ("reflection", "block") else width)

@@ -92,6 +92,11 @@ class Shared:
     def spend(self, image: int, step: int) -> None:
         pass
 
+    def renew(self, images: np.ndarray) -> None:
+        steps, children, _, *shape = self._table.shape
+        fresh = torch.randn((steps, children, len(images), *shape), generator=self._generator)
+        self._table[:, :, torch.from_numpy(images)] = fresh
+
 
 class SharedDraws:
     def __init__(self, n: int, generator: torch.Generator) -> None:
