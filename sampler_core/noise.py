@@ -3,7 +3,7 @@
 Child 1 of every transition uses the noise that the stock sampler would draw at that step for the image's seed; its
 siblings and the acceptance draws have streams of their own, keyed by (seed, step, child) and (seed, step, purpose).
 A transition keeps its noises, round after round, until it has been verified; then they are spent. A verification that
-looks at noises beyond the step where it stops must `renew` them.
+looks at noises beyond the step where it stops (block verification) must `renew` them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Noise(Protocol):
         """Forget every noise of this image before `step`."""
         ...
 
-    def renew(self, images: np.ndarray) -> None:
-        """Forget every noise and scalar draw of these images, of all steps: what is asked for next is fresh."""
+    def renew(self, images: np.ndarray, steps: np.ndarray) -> None:
+        """Forget every noise of these images from these steps [n] on; it and all scalar draws will be fresh."""
         ...
 
 
@@ -97,9 +97,11 @@ class Streams:
             del kept[key]
         self._spent[image] = step
 
-    def renew(self, images: np.ndarray) -> None:
-        for image in images:
-            self._kept[image].clear()
+    def renew(self, images: np.ndarray, steps: np.ndarray) -> None:
+        for image, step in zip(images, steps, strict=True):
+            kept = self._kept[image]
+            for key in [key for key in kept if key[0] >= step]:
+                del kept[key]
             self._renewals[image] += 1
             self._seen[image] = self._drawn[image]
 

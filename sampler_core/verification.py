@@ -14,7 +14,7 @@ from .errors import NonFiniteError
 from .growth import Draft
 from .kernels import Kernel
 from .noise import Noise
-from .rows import as_slice, pick
+from .rows import pick
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,13 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
 
     shift, along = np.zeros(n), None
     stopped = layout.inner_of[at]
-    judge.stop(draft.active[stopped >= 0])
+    judge.stop(at[stopped >= 0])
     rejected = np.flatnonzero((stopped >= 0) & measured[stopped])
     stopped = stopped[rejected]
     if len(rejected):
         along = _directions(difference, norm, rejected, stopped, n)
-        y, own = judge.rest(stopped, pick(along, as_slice(rejected)))
-        # m_p + r(z - (e . z) e + y e) = m_q + r(z + (y - delta - e . z) e).
-        shift[rejected] = y - delta[stopped] - own
+        # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
+        shift[rejected] = judge.rest(stopped) - delta[stopped] - u[stopped, 0]
     below = layout.inner_of[at]
     while len(below := below[below >= 0]):
         line.append(layout.kids[below, 0])
@@ -149,12 +148,12 @@ class _Nodes:
         self.picked = np.full(len(delta), -1)
         self.picked[nodes] = self._ask(rule.select, nodes, "accept")
 
-    def stop(self, images: np.ndarray) -> None:
-        """These images end at a rejection. No noise but the spent ones has been looked at."""
+    def stop(self, rows: np.ndarray) -> None:
+        """Paths end at a rejection in these rows. No noise of a later step has been looked at."""
 
-    def rest(self, nodes: np.ndarray, along: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The coordinates of the next states of rejected nodes, and those of the noises they move: [len(nodes)]."""
-        return self._ask(self._rule.residual, nodes, "residual"), self._u[nodes, 0]
+    def rest(self, nodes: np.ndarray) -> np.ndarray:
+        """The coordinates of the next states of rejected nodes: [len(nodes)]."""
+        return self._ask(self._rule.residual, nodes, "residual")
 
     def _ask(self, ask: Callable[[Tensor, Tensor, Draws], Tensor], nodes: np.ndarray, purpose: str) -> np.ndarray:
         """Put the scalar problems of some inner nodes before the rule, those of one width together."""
@@ -185,21 +184,15 @@ class _Chains:
         self.picked = np.where(depth < taken[image], 0, -1)
         self._log_p = log_p[image]
 
-    def stop(self, images: np.ndarray) -> None:
+    def stop(self, rows: np.ndarray) -> None:
         """Where a chain stops depends on its noises beyond: the next round must not meet them."""
-        self._noise.renew(images)
+        self._noise.renew(self._draft.images[rows], self._draft.steps[rows] + 1)
 
-    def rest(self, nodes: np.ndarray, along: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The coordinates of the next states, and those of the fresh noises they are put into: [len(nodes)].
-
-        The rejected candidate's noise is no use, not even across e: the steps after it had a say in the stop.
-        """
+    def rest(self, nodes: np.ndarray) -> np.ndarray:
+        """The coordinates of the next states of the nodes where chains stop: [len(nodes)]."""
         rows = self._draft.layout.inner[nodes]
-        images, steps = self._draft.images[rows], self._draft.steps[rows]
-        y = self._rule.rest(self._delta[nodes], self._log_p[nodes], self._noise.draws(images, steps, "residual"))
-        z = self._noise.normal(images, steps, 0)
-        own = torch.linalg.vecdot(along.flatten(1), z.flatten(1), dim=1)
-        return y.numpy(), own.cpu().to(torch.float64).numpy()
+        draws = self._noise.draws(self._draft.images[rows], self._draft.steps[rows], "residual")
+        return self._rule.rest(self._delta[nodes], self._log_p[nodes], draws).numpy()
 
 
 def require_finite(finite: bool) -> None:

@@ -7,7 +7,7 @@ from scipy.special import log_ndtr, ndtr
 from torch import Tensor
 
 from .residual import draw_residual
-from .rule import DELTA_MIN, Array, Draws, settle, usable
+from .rule import DELTA_MIN, Array, Draws, crossing, settle, usable
 
 
 class Block:
@@ -17,8 +17,9 @@ class Block:
     pays for an unlucky one after it, so more steps pass than one by one. Source: arXiv 2606.13426, after Sun et al.
     (arXiv 2403.10444).
 
-    Whether a chain stops at a step depends on the noises of every step of it. After a stop all of them but the
-    committed ones are therefore conditioned, those of the redrawn step across `direction` too: none may be used again.
+    A chain passes step i with probability P_i, given its first i states, and so it stops at step i + 1 with probability
+    h_i (1 − P_{i+1}): of that step's noise this looks at u_{i+1} alone, and what lies across may be kept. The noises of
+    the steps beyond do have a say in the stop: they are conditioned by it and must never be used again.
 
     As a `Rule` it judges a chain of one step: the first candidate, like reflection, with a residual of its own.
     """
@@ -50,8 +51,9 @@ class Block:
 
     def rest(self, delta: Array, log_p: Array, draws: Draws) -> Tensor:
         """Draw the coordinate of the step where a chain stopped from (P q − p)₊ normalised: [n]."""
+        safe = np.where(np.isfinite(delta), delta, 1.0)
         taken = np.exp(np.minimum(-log_p, 700.0))[:, None]
-        return draw_residual(np.where(np.isfinite(delta), delta, 1.0), lambda v, ratio, rows: taken[rows], draws)
+        return draw_residual(safe, lambda v, ratio, rows: taken[rows], draws, crossing(safe, -log_p))
 
     def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
         """0 where candidate 0 is accepted, else -1: int64 [n]. Takes 1 uniform per row."""

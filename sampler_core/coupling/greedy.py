@@ -7,7 +7,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from .residual import draw_residual
-from .rule import DELTA_MIN, Array, Draws, likelihood, settle, usable
+from .rule import DELTA_MIN, Array, Draws, crossing, likelihood, settle, usable
 
 
 class Greedy:
@@ -33,7 +33,7 @@ class Greedy:
         """Draw from (q − covered·p)₊ / left, q the target's and p the draft's density: [n]."""
         safe = usable(delta)
         covered = _levels(safe, u.shape[1])[0][:, -1:]
-        return draw_residual(safe, lambda v, ratio, rows: covered[rows], draws)
+        return draw_residual(safe, lambda v, ratio, rows: covered[rows], draws, crossing(safe, np.log(covered[:, 0])))
 
 
 def _levels(delta: Array, width: int) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .reflection import Reflection
 from .residual import draw_residual
-from .rule import DELTA_MIN, Array, Draws, likelihood, settle, usable
+from .rule import DELTA_MIN, Array, Draws, crossing, likelihood, settle, usable
 
 # Any levels are exact, so they are solved for on a grid of deltas and interpolated.
 _KNOT = 1.0 / 32.0
@@ -93,7 +93,7 @@ def _heights(delta: Array, log_levels: Array, width: int) -> Array:
     """R_1…R_M [n, M]: a candidate of class m is selected with probability R_m / K, at the exact delta."""
     delta = np.maximum(delta, DELTA_MIN)[:, None]
     levels = np.exp(log_levels)
-    y = log_levels / delta + 0.5 * delta  # the coordinates of the levels
+    y = crossing(delta, log_levels)
     draft, target = ndtr(y), ndtr(y - delta)
     upper, lower = levels[:, 1:-1], levels[:, 2:]
     mass = draft[:, 1:-1] - draft[:, 2:]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy.special import ndtr, ndtri
 from torch import Tensor
 
 from .rule import Array, Draws, likelihood
@@ -16,13 +17,15 @@ _LARGEST_CHUNK = 4096
 _MAX_TRIALS = 1 << 20
 
 
-def draw_residual(delta: Array, taken: Callable[[Array, Array, Array], Array], draws: Draws) -> Tensor:
-    """Draw from (q − h)₊ normalised, q = N(delta, 1), by rejection from q: [n].
+def draw_residual(
+    delta: Array, taken: Callable[[Array, Array, Array], Array], draws: Draws, floor: Array | None = None
+) -> Tensor:
+    """Draw from (q − h)₊ normalised, q = N(delta, 1), by rejection from q, or from its part above `floor` [n]: [n].
 
     taken(v [m, k], ratio [m, k], rows [m]) is h/phi at coordinates v of these rows, whose likelihood ratios q/phi are
     `ratio`. A trial v ~ q is kept with probability (1 − h(v)/q(v))₊, whatever shape the support has. A row needs
     1/P(rejection) trials on average and is drawn with probability P(rejection), so a verification costs one trial on
-    average.
+    average; where (q − h)₊ is known to be 0 below `floor`, fewer.
     A row that keeps none of 2²⁰ trials returns the last one: this moves the law by at most 4·10⁻⁷ in total
     variation, at the worst delta (about 10⁻⁶), and ends the search where the residual is numerically empty.
     """
@@ -30,7 +33,8 @@ def draw_residual(delta: Array, taken: Callable[[Array, Array, Array], Array], d
     rows = np.arange(len(delta))
     chunk, trials = _FIRST_CHUNK, 0
     while len(rows):
-        z = draws.normal(chunk).numpy()[rows]
+        every = draws.normal(chunk) if floor is None else _above(floor - delta, draws.uniform(chunk))
+        z = every.numpy()[rows]
         uniform = draws.uniform(chunk).numpy()[rows]
         own = delta[rows, None]
         ratio = likelihood(own, own + z)
@@ -43,3 +47,8 @@ def draw_residual(delta: Array, taken: Callable[[Array, Array, Array], Array], d
         rows = rows[~found]
         chunk = min(4 * chunk, _LARGEST_CHUNK)
     return torch.from_numpy(delta + chosen)
+
+
+def _above(a: Array, uniform: Tensor) -> Tensor:
+    """Standard normals above a [n], or above 5 where a is larger, from uniforms [n, k]."""
+    return torch.from_numpy(-ndtri((1.0 - uniform.numpy()) * ndtr(-np.minimum(a, 5.0))[:, None]))

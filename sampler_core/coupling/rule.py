@@ -58,3 +58,9 @@ def settle(delta: Tensor, chosen: Array) -> Tensor:
 def likelihood(delta: Array, u: Array) -> Array:
     """The likelihood ratio target/draft at coordinate u: exp(delta·u − delta²/2), without inf − inf, at most e⁷⁰⁰."""
     return np.exp(np.minimum(delta * (u - 0.5 * delta), 700.0))
+
+
+def crossing(delta: Array, log_ratio: Array) -> Array:
+    """The coordinate at which the likelihood ratio is exp(log_ratio)."""
+    delta = np.maximum(delta, DELTA_MIN)
+    return log_ratio / delta + 0.5 * delta

@@ -92,10 +92,13 @@ class Shared:
     def spend(self, image: int, step: int) -> None:
         pass
 
-    def renew(self, images: np.ndarray) -> None:
-        steps, children, _, *shape = self._table.shape
-        fresh = torch.randn((steps, children, len(images), *shape), generator=self._generator)
-        self._table[:, :, torch.from_numpy(images)] = fresh
+    def renew(self, images: np.ndarray, steps: np.ndarray) -> None:
+        if not len(images):
+            return
+        for step in range(int(steps.min()), len(self._table)):
+            late = torch.from_numpy(images[steps <= step])
+            shape = len(self._table[step]), len(late), *self._table.shape[3:]
+            self._table[step, :, late] = torch.randn(shape, generator=self._generator)
 
 
 class SharedDraws:
