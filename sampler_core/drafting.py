@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .rows import pick
 from .target import Target
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ class DraftModel:
         drafted = np.flatnonzero(path.last >= 0)
         if len(drafted):
             images = torch.from_numpy(draft.active[drafted]).to(self._carry.device)
-            place = torch.from_numpy(path.last[drafted]).to(self._carry.device)
-            self._carry[images] += denoised[draft.inner_index[place]] - draft.guess[place]
+            place = path.last[drafted]
+            self._carry[images] += pick(denoised, draft.layout.inner[place]) - pick(draft.guess, place)
 
 
 def _finite_rows(x: Tensor) -> Tensor:

@@ -18,8 +18,9 @@ from .look_ahead import LookAhead
 from .noise import Noise, Streams, image_seed
 from .planning import Auto, Fixed, Plan
 from .report import Report
+from .rows import as_slice, pick
 from .target import Target
-from .tree import Layout, Tree
+from .tree import Layout, Tree, layout_of_one
 from .verification import Path, require_finite, verify
 
 
@@ -95,21 +96,17 @@ def sample(
         if guesser.needs_history:
             reach[step[active] == 0] = 0
         trees = plan.trees(active, step[active])
-        key = (*dict.fromkeys(trees), reach.tobytes()) if len(set(trees)) == 1 else (*trees, reach.tobytes())
-        if (layout := layouts.get(key)) is None:
-            layout = layouts[key] = Layout(trees, reach)
+        layout = _layout(layouts, trees, reach)
         index = torch.from_numpy(active).to(x.device)
         draft = grow(layout, active, x[index], step[active], chain, guesser, latest[index], noise)
         # 2. Judge every node in one call.
         denoised = target(draft.x.to(given), chain.sigma(draft.steps), draft.images).to(x.dtype)
         # 3. Verify.
-        c = chain.at(draft.steps, x.ndim)
-        mean = chain.mean(c, draft.x, denoised)
-        path = verify(draft, denoised, mean, chain, judge, noise)
+        path = verify(draft, denoised, chain, judge, noise)
         # 4. Commit.
-        stop = torch.from_numpy(path.stop).to(x.device)
-        x[index] = _next_state(draft, path, mean[stop], chain, noise)
-        latest[index] = denoised[stop]
+        stop = as_slice(path.stop)
+        latest[index] = pick(denoised, stop)
+        x[index] = _next_state(draft, path, pick(draft.x, stop), pick(denoised, stop), chain, noise)
         guesser.observe(draft, path, denoised)
         judged = layout.inner[path.inner]
         report.add(draft.steps[judged], path.delta[path.inner], path.accepted)
@@ -168,9 +165,20 @@ def _reach(chain: Kernel, plan: Plan, step: np.ndarray) -> np.ndarray:
     return np.minimum(ahead, plan.depth)
 
 
-def _next_state(draft: Draft, path: Path, mean: Tensor, chain: Kernel, noise: Noise) -> Tensor:
+def _layout(known: dict[tuple[object, ...], Layout], trees: list[Tree], reach: np.ndarray) -> Layout:
+    if len(trees) == 1:
+        return layout_of_one(trees[0], int(reach[0]))
+    key = (*dict.fromkeys(trees), reach.tobytes()) if len(set(trees)) == 1 else (*trees, reach.tobytes())
+    if key not in known:
+        known[key] = Layout(trees, reach)
+    return known[key]
+
+
+def _next_state(draft: Draft, path: Path, x: Tensor, denoised: Tensor, chain: Kernel, noise: Noise) -> Tensor:
     """The exact next state [n, ...] where each path ends: straight from the target's kernel, or from the residual."""
     steps = draft.steps[path.stop]
+    c = chain.at(steps, x.ndim)
+    mean = chain.mean(c, x, denoised)
     noisy = np.asarray(chain.draws)[steps]
     if not noisy.any():
         return mean
@@ -178,7 +186,7 @@ def _next_state(draft: Draft, path: Path, mean: Tensor, chain: Kernel, noise: No
     if path.direction is not None:
         shift = torch.from_numpy(path.shift).to(z)
         z = z + shift.reshape(-1, *[1] * (z.ndim - 1)) * path.direction.to(z.dtype)
-    return chain.perturb(chain.at(steps, z.ndim), mean, z)
+    return chain.perturb(c, mean, z)
 
 
 def _seeds(seed: int | Sequence[int], images: int) -> list[int]:

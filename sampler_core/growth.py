@@ -11,6 +11,7 @@ from torch import Tensor
 from .drafting import Drafter
 from .kernels import Kernel
 from .noise import Noise
+from .rows import pick
 from .tree import Layout
 
 
@@ -19,8 +20,7 @@ class Draft:
     """A drafted round.
 
     active: [n] the images that take part. images, steps: [rows]. x: [rows, ...] the states. noise: [born, ...] the
-    noise of every row but the roots. mean, guess: [inner, ...] the draft's mean and denoised guess of every inner row.
-    inner_index, parent_index: the same rows and, for every born row, its parent's place among them, on the device.
+    noise of every row but the roots. guess: [inner, ...] the draft's denoised guess of every inner row.
     """
 
     layout: Layout
@@ -29,10 +29,7 @@ class Draft:
     steps: np.ndarray
     x: Tensor
     noise: Tensor
-    mean: Tensor
     guess: Tensor
-    inner_index: Tensor
-    parent_index: Tensor
 
 
 def grow(
@@ -49,63 +46,45 @@ def grow(
 
     x: [n, ...] the images' verified states; step: [n] their step indices; held: [n, ...] the last verified predictions,
     which stand in for the guess of a root's parent. Candidate c of a node is
-    perturb(mean(x, guess), z_c): its noise is keyed by (image, step, c), so nodes of one depth share noises.
+    a x + b guess + r z_c: its noise is keyed by (image, step, c), so nodes of one depth share noises.
     """
     images = active[layout.image]
     steps = step[layout.image] + layout.depth
-    states, noises = [x], []
-    means: list[Tensor] = []
-    guesses: list[Tensor] = []
-    above = layout.inner[:0]
-    for level, below in zip(layout.levels, layout.levels[1:], strict=False):
-        inner = layout.inner[(layout.inner >= level.start) & (layout.inner < level.stop)]
-        local = torch.from_numpy(inner - level.start).to(x.device)
-        here = states[-1] if len(inner) == level.stop - level.start else states[-1][local]
-        c = kernel.at(steps[inner], x.ndim)
-        if means:
-            held = guesses[-1][torch.from_numpy(np.searchsorted(above, layout.parent[inner])).to(x.device)]
-        else:
-            held = held[torch.from_numpy(layout.image[inner]).to(x.device)]
-        guess = drafter.guess(here, kernel.sigma(steps[inner]), images[inner], steps[inner], held)
-        above = inner
-        mean = kernel.mean(c, here, guess)
-
-        z = _level_noise(layout, below, images, steps, noise)
-        parents = layout.parent[below]
-        centre = mean[torch.from_numpy(np.searchsorted(inner, parents)).to(x.device)]
-        states.append(kernel.perturb(kernel.at(steps[parents], x.ndim), centre, z))
-        noises.append(z)
-        means.append(mean)
-        guesses.append(guess)
-
-    empty = x[:0]
-    born = layout.parent >= 0
-    return Draft(
-        layout,
-        active,
-        images,
-        steps,
-        torch.cat(states) if len(states) > 1 else x,
-        torch.cat(noises) if noises else empty,
-        torch.cat(means) if means else empty,
-        torch.cat(guesses) if guesses else empty,
-        torch.from_numpy(layout.inner).to(x.device),
-        torch.from_numpy(layout.inner_of[layout.parent[born]]).to(x.device),
-    )
+    if not len(layout.inner):
+        return Draft(layout, active, images, steps, x, x[:0], x[:0])
+    inner_images, inner_steps = images[layout.inner], steps[layout.inner]
+    sigma = kernel.sigma(inner_steps)
+    a, b, r = kernel.linear(inner_steps, x.ndim)
+    z = _noises(layout, images, steps, noise)
+    states = x.new_empty(layout.rows, *x.shape[1:])
+    guesses = x.new_empty(len(layout.inner), *x.shape[1:])
+    states[: len(x)] = x
+    for level in layout.growth:
+        here = pick(states, level.rows)
+        above = pick(guesses if level.above_is_guess else held, level.above)
+        i = level.inner
+        guess = guesses[i] = drafter.guess(here, sigma[i], inner_images[i], inner_steps[i], above)
+        centre, spread = torch.addcmul(a[i] * here, b[i], guess), r[i]
+        if level.parents is not None:
+            centre, spread = pick(centre, level.parents), pick(spread, level.parents)
+        born = slice(level.below.start - len(x), level.below.stop - len(x))
+        torch.addcmul(centre, spread, z[born], out=states[level.below])
+    return Draft(layout, active, images, steps, states, z, guesses)
 
 
-def _level_noise(layout: Layout, rows: slice, images: np.ndarray, steps: np.ndarray, noise: Noise) -> Tensor:
-    """The noises [rows, ...] of one level's rows; each (image, child) pair is drawn once."""
-    child, image, parent_step = layout.child[rows], images[rows], steps[rows] - 1
+def _noises(layout: Layout, images: np.ndarray, steps: np.ndarray, noise: Noise) -> Tensor:
+    """The noises [born, ...] of all rows but the roots; each (image, step, child) is drawn once."""
+    born = layout.born
+    image, step, child = images[born], steps[born] - 1, layout.child[born]
+    if layout.distinct:  # first children only, and no two rows at one step of one image
+        return noise.normal(image, step, 0)
+    key = image * (int(step.max()) + 1) + step
     parts, places = [], np.empty(len(child), dtype=np.int64)
     start = 0
     for c in range(int(child.max()) + 1):
         mine = np.flatnonzero(child == c)
-        one, first, back = np.unique(image[mine], return_index=True, return_inverse=True)
-        parts.append(noise.normal(one, parent_step[mine][first], c))
+        _, first, back = np.unique(key[mine], return_index=True, return_inverse=True)
+        parts.append(noise.normal(image[mine][first], step[mine][first], c))
         places[mine] = start + back
-        start += len(one)
-    pool = parts[0] if len(parts) == 1 else torch.cat(parts)
-    if len(places) == len(pool) and (places == np.arange(len(places))).all():
-        return pool
-    return pool[torch.from_numpy(places).to(pool.device)]
+        start += len(first)
+    return pick(parts[0] if len(parts) == 1 else torch.cat(parts), places)

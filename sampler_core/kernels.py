@@ -23,9 +23,9 @@ Coefficients = dict[str, Tensor]
 class Family:
     """The formulas of one sampler family.
 
-    coefficients(sigma, sigma_next, eta): the scalars of a step, as 0-dim tensors; "r" is the spread.
+    coefficients(sigma, sigma_next, eta): the scalars of every step, as tensors [N]; "r" is the spread, "draws" says
+    whether ComfyUI's sampler draws noise in this step.
     mean(c, x, denoised) and perturb(c, mean, noise): [rows, ...] -> [rows, ...].
-    draws(sigma_next, eta): whether ComfyUI's sampler draws noise in this step.
     """
 
     coefficients: Callable[[Tensor, Tensor, float], Coefficients]
@@ -40,7 +40,7 @@ def _flow_ancestral(sigma: Tensor, sigma_next: Tensor, eta: float) -> Coefficien
     alpha_down = 1 - sigma_down
     renoise = (sigma_next**2 - sigma_down**2 * alpha_next**2 / alpha_down**2) ** 0.5
     ratio = sigma_down / sigma
-    draws = torch.tensor(float(sigma_next != 0 and eta > 0))
+    draws = (sigma_next != 0) & (eta > 0)
     return {"ratio": ratio, "rest": 1 - ratio, "scale": alpha_next / alpha_down, "r": renoise, "draws": draws}
 
 
@@ -61,7 +61,7 @@ def _ancestral(sigma: Tensor, sigma_next: Tensor, eta: float) -> Coefficients:
     # ComfyUI returns the denoised latent, without noise, whenever sigma_down is 0.
     jump = down == 0
     up = torch.where(jump, 0.0, up)
-    return {"sigma": sigma, "dt": down - sigma, "jump": jump.to(sigma), "r": up, "draws": (~jump).to(sigma)}
+    return {"sigma": sigma, "dt": down - sigma, "jump": jump, "r": up, "draws": ~jump}
 
 
 def _ancestral_mean(c: Coefficients, x: Tensor, denoised: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def _ddpm(sigma: Tensor, sigma_next: Tensor, eta: float) -> Coefficients:
         "beta": 1 - alpha,
         "root": (1 - cumprod).sqrt(),
         "r": ((1 - alpha) * (1.0 - cumprod_next) / (1.0 - cumprod)).sqrt(),
-        "draws": torch.tensor(float(sigma_next > 0)),
+        "draws": sigma_next > 0,
     }
 
 
@@ -96,7 +96,7 @@ def _ddpm_perturb(c: Coefficients, mean: Tensor, noise: Tensor) -> Tensor:
 
 
 def _lcm(sigma: Tensor, sigma_next: Tensor, eta: float) -> Coefficients:
-    return {"keep": 1.0 - sigma_next, "r": sigma_next, "draws": torch.tensor(float(sigma_next > 0))}
+    return {"keep": 1.0 - sigma_next, "r": sigma_next, "draws": sigma_next > 0}
 
 
 def _flow_lcm_mean(c: Coefficients, x: Tensor, denoised: Tensor) -> Tensor:
@@ -128,13 +128,20 @@ class Kernel:
         self.sigmas = sigmas
         self.s_noise = s_noise
         self.steps = len(sigmas) - 1
-        rows = [family.coefficients(sigmas[i], sigmas[i + 1], eta) for i in range(self.steps)]
-        self._names = list(rows[0])
-        self._table = torch.stack([torch.stack([row[k].to(sigmas) for row in rows]) for k in self._names])
+        rows = family.coefficients(sigmas[:-1], sigmas[1:], eta)
+        self._names = list(rows)
+        self._table = torch.stack([row.to(sigmas) for row in rows.values()])
         self._single: dict[int, Coefficients] = {}
         spread, draws = (self._table[self._names.index(k)].tolist() for k in ("r", "draws"))
         self.spread = [r * s_noise if d else 0.0 for r, d in zip(spread, draws, strict=True)]
         self.draws = [bool(d) for d in draws]
+        # Every kernel is linear: the next state is a x + b D + r z with b >= 0, in the units of the state.
+        c = {k: row.cpu().double() for k, row in zip(self._names, self._table, strict=True)}
+        zero, one = torch.zeros_like(c["r"]), torch.ones_like(c["r"])
+        still = family.perturb(c, zero, one)
+        linear = [family.perturb(c, family.mean(c, *pair), zero) for pair in ((one, zero), (zero, one))]
+        self._push, self._noise = linear[1].numpy(), (still * s_noise).numpy()
+        self._linear = torch.stack([*linear, still * s_noise]).to(sigmas)
 
     def at(self, steps: np.ndarray, ndim: int) -> Coefficients:
         """The coefficients for rows at these steps [rows], shaped to broadcast against latents of `ndim` dimensions."""
@@ -149,10 +156,22 @@ class Kernel:
 
     def sigma(self, steps: np.ndarray) -> Tensor:
         """sigmas[steps], [rows]."""
-        first = int(steps[0])
-        if len(steps) == 1 or (steps == first).all():
-            return self.sigmas[first].expand(len(steps)).clone()
+        if _consecutive(steps):
+            return self.sigmas[int(steps[0]) : int(steps[-1]) + 1].clone()
         return self.sigmas[torch.from_numpy(steps).to(self.sigmas.device)]
+
+    def linear(self, steps: np.ndarray, ndim: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(a, b, r) of steps [rows]: the next state is a x + b denoised + r noise. Each [rows, 1, ...]."""
+        if _consecutive(steps):
+            rows = self._linear[:, int(steps[0]) : int(steps[-1]) + 1]
+        else:
+            rows = self._linear[:, torch.from_numpy(steps).to(self._linear.device)]
+        a, b, r = rows.reshape(3, len(steps), *[1] * (ndim - 1))
+        return a, b, r
+
+    def deltas(self, steps: np.ndarray, norms: np.ndarray) -> np.ndarray:
+        """delta [rows] where target and draft differ by `norms` [rows] in their denoised predictions."""
+        return norms * self._push[steps] / self._noise[steps]
 
     def mean(self, c: Coefficients, x: Tensor, denoised: Tensor) -> Tensor:
         """The centre of the kernel, [rows, ...], in the kernel's own units."""
@@ -199,6 +218,10 @@ def build(name: str, sigmas: Tensor, eta: float = 1.0, s_noise: float = 1.0) -> 
             "use eta 1 or less, or a schedule without repeated sigmas."
         )
     return kernel
+
+
+def _consecutive(steps: np.ndarray) -> bool:
+    return len(steps) == 1 or bool((steps[1:] - steps[:-1] == 1).all())
 
 
 def _short(values: list[float]) -> str:

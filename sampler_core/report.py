@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,15 +33,11 @@ class Report:
     draft_rows: int = 0
     draft_faults: int = 0
     seconds: float = 0.0
-    deltas: list[float | None] = field(default_factory=list)
-    acceptances: list[float | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._proposed = np.zeros(self.steps, dtype=np.int64)
         self._accepted = np.zeros(self.steps, dtype=np.int64)
         self._delta = np.zeros(self.steps)
-        self.deltas = [None] * self.steps
-        self.acceptances = [None] * self.steps
 
     @property
     def proposed(self) -> int:
@@ -50,6 +46,14 @@ class Report:
     @property
     def accepted(self) -> int:
         return int(self._accepted.sum())
+
+    @property
+    def deltas(self) -> list[float | None]:
+        return self._means(self._delta)
+
+    @property
+    def acceptances(self) -> list[float | None]:
+        return self._means(self._accepted)
 
     @property
     def calls_ratio(self) -> float:
@@ -66,9 +70,9 @@ class Report:
         np.add.at(self._proposed, steps, 1)
         np.add.at(self._accepted, steps, accepted)
         np.add.at(self._delta, steps, deltas)
-        for i in np.unique(steps):
-            self.deltas[i] = float(self._delta[i] / self._proposed[i])
-            self.acceptances[i] = float(self._accepted[i] / self._proposed[i])
+
+    def _means(self, sums: np.ndarray) -> list[float | None]:
+        return [float(total / n) if n else None for total, n in zip(sums, self._proposed, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings and lists: safe for JSON."""

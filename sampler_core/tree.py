@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from .errors import InputError
+from .rows import Rows, as_slice
 
 MAX_ROWS = 4096
 
@@ -63,6 +64,23 @@ def chain(depth: int) -> Tree:
     return Tree.from_widths((1,) * depth)
 
 
+@dataclass(frozen=True)
+class Level:
+    """How a level's inner rows get their children.
+
+    rows: the inner rows of the level; inner: their places among all inner rows. above: what they take over from, the
+    guesses of their parents (above_is_guess: places among inner rows) or what is held for their image. below: the rows
+    of the next level; parents: for each of them its parent's place in `rows`, None where it is row for row.
+    """
+
+    rows: Rows
+    inner: slice
+    above: Rows
+    above_is_guess: bool
+    below: slice
+    parents: np.ndarray | None
+
+
 class Layout:
     """The rows of one call for several images, each with a tree of its own, cut at a depth of its own.
 
@@ -70,9 +88,11 @@ class Layout:
 
     trees: [images]; reach: [images] the greatest depth each image may evaluate.
     image, depth, parent, child: [rows]; image counts within `trees`, parent is a row (-1 for roots).
-    inner: rows that have children; inner_of: [rows] the place of a row in `inner`, or -1.
+    inner: rows that have children (inner_rows: the same, as a slice if possible); inner_of: [rows] the place of a row
+    in `inner`, or -1.
     kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)].
-    levels: a slice of the rows for each depth.
+    born: rows that have a parent. born_inner: [born] the place of their parents in `inner`.
+    levels: a slice of the rows for each depth; growth: a Level for each but the last. distinct: no second children.
     """
 
     def __init__(self, trees: Sequence[Tree], reach: np.ndarray) -> None:
@@ -107,7 +127,7 @@ class Layout:
         self.depth = np.repeat([len(path) for path in nodes], counts)
         self.child = np.repeat([path[-1] if path else 0 for path in nodes], counts)
         edges = np.searchsorted(self.depth, np.arange(self.depth[-1] + 2))
-        self.levels = [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+        self.levels = levels = [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
 
         n_kids = np.bincount(self.parent[self.parent >= 0], minlength=total)
         self.inner = np.flatnonzero(n_kids)
@@ -116,4 +136,30 @@ class Layout:
         self.inner_of[self.inner] = np.arange(len(self.inner))
         self.kids = np.full((len(self.inner), int(n_kids.max(initial=0))), -1)
         born = np.flatnonzero(self.parent >= 0)
-        self.kids[self.inner_of[self.parent[born]], self.child[born]] = born
+        place = self.inner_of[self.parent[born]]
+        self.kids[place, self.child[born]] = born
+        self.born, self.born_inner = as_slice(born), as_slice(place)
+        self.inner_rows = as_slice(self.inner)
+        self.distinct = self.kids.shape[1] <= 1
+        self.growth = [self._level(here, below) for here, below in zip(levels, levels[1:], strict=False)]
+
+    def _level(self, here: slice, below: slice) -> Level:
+        rows = self.inner[(self.inner >= here.start) & (self.inner < here.stop)]
+        first = int(self.inner_of[rows[0]])
+        root = here.start == 0
+        above = self.image[rows] if root else self.inner_of[self.parent[rows]]
+        parents = self.inner_of[self.parent[below]] - first
+        return Level(
+            as_slice(rows),
+            slice(first, first + len(rows)),
+            as_slice(above),
+            not root,
+            below,
+            None if len(parents) == len(rows) and (parents == np.arange(len(rows))).all() else parents,
+        )
+
+
+@lru_cache(maxsize=512)
+def layout_of_one(tree: Tree, reach: int) -> Layout:
+    """The layout of a single image's tree, cut at `reach`."""
+    return Layout((tree,), np.array([reach]))

@@ -14,6 +14,7 @@ from .errors import NonFiniteError
 from .growth import Draft
 from .kernels import Kernel
 from .noise import Noise
+from .rows import pick
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,33 @@ class Path:
 
 
 def measure(
-    draft: Draft, mean: Tensor, spread: np.ndarray, denoised: Tensor
-) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
+    draft: Draft, denoised: Tensor, kernel: Kernel
+) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The one scalar problem of every inner node.
 
-    mean: [rows, ...] the target's; spread: [rows] its r. Returns the unit directions e [inner, ...] from the draft's
-    mean to the target's, delta [inner], u [rows] = e . z of every child row (0 for roots), and finite [rows].
+    Kernels are linear, so the means of target and draft differ by b (denoised - guess). Returns denoised - guess
+    [inner, ...], its norm [inner], delta [inner], u [rows] = e . z of every child row (0 for roots), e the unit vector
+    along that difference, and finite [rows].
     """
     layout = draft.layout
-    difference = mean[draft.inner_index] - draft.mean
+    difference = pick(denoised, layout.inner_rows) - draft.guess
     flat = difference.flatten(1)
     norm = torch.linalg.vector_norm(flat, dim=1)
-    usable = (norm > 0) & torch.isfinite(norm)
-    direction = torch.where(usable[:, None], flat / norm[:, None], 0.0)
-    parents = draft.parent_index
-    u = (direction[parents] * draft.noise.flatten(1)).sum(dim=1)
-    finite = torch.isfinite(denoised).flatten(1).all(dim=1)
+    along = torch.linalg.vecdot(pick(flat, layout.born_inner), draft.noise.flatten(1), dim=1)
+    # The sum of a row is finite unless one of its numbers is not (or far beyond any latent).
+    total = denoised.flatten(1).sum(dim=1)
     # One transfer a round: everything that follows is scalar work on the CPU.
-    scalars = torch.cat([norm, u, finite.to(norm)]).cpu().to(torch.float64).numpy()
-    norm_rows, u_born, finite_rows = np.split(scalars, [len(norm), len(norm) + len(u)])
-    u_rows = np.concatenate([np.zeros(layout.rows - len(u_born)), u_born])
-    return direction.reshape(difference.shape), norm_rows / spread[layout.inner], u_rows, finite_rows > 0
+    scalars = torch.cat([norm, along, total]).cpu().to(torch.float64).numpy()
+    norm_rows, along_rows, total_rows = np.split(scalars, [len(norm), len(norm) + len(along)])
+    usable = (norm_rows > 0) & np.isfinite(norm_rows)
+    over = np.where(usable, norm_rows, np.inf)
+    u_rows = np.zeros(layout.rows)
+    u_rows[layout.born] = np.where(np.isfinite(along_rows), along_rows, 0.0) / over[layout.born_inner]
+    delta = kernel.deltas(draft.steps[layout.inner], norm_rows)
+    return difference, norm_rows, delta, u_rows, np.isfinite(total_rows)
 
 
-def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
+def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
     """Walk each image's tree from the root through accepted children to a leaf or a rejection.
 
     The rule is asked at every inner node at once; its draws are keyed by (image, step), so nodes of one depth share
@@ -76,8 +80,7 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
         rows = np.arange(n)
         return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0), rows)
 
-    spread = np.asarray(kernel.spread)[draft.steps]
-    direction, delta, u_rows, finite = measure(draft, mean, spread, denoised)
+    difference, norm, delta, u_rows, finite = measure(draft, denoised, kernel)
     # -1 in kids picks the last row's u, which no rule of that node's width looks at.
     u = u_rows[layout.kids]
     # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
@@ -113,14 +116,24 @@ def verify(draft: Draft, denoised: Tensor, mean: Tensor, kernel: Kernel, rule: R
         y = _ask(rule.residual, draft, delta, u, stopped, noise, "residual")
         # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
         shift[rejected] = y - delta[stopped] - u[stopped, 0]
-    where = np.zeros(n, dtype=np.int64)
-    where[rejected] = stopped
-    along = direction[torch.from_numpy(where).to(direction.device)] if len(rejected) else None
+    along = _directions(difference, norm, rejected, stopped, n) if len(rejected) else None
     below = layout.inner_of[at]
     while len(below := below[below >= 0]):
         line.append(layout.kids[below, 0])
         below = layout.inner_of[line[-1]]
     return Path(at, length, shift, along, inner, picked[inner] >= 0, last, delta, np.concatenate(line))
+
+
+def _directions(difference: Tensor, norm: np.ndarray, rejected: np.ndarray, stopped: np.ndarray, n: int) -> Tensor:
+    """The unit vectors [n, ...] of the rejected nodes; anything finite for the other images."""
+    if len(stopped) == n == 1:
+        return difference[int(stopped[0]) :][:1] * (1.0 / max(float(norm[stopped[0]]), 1e-300))
+    where, scale = np.zeros(n, dtype=np.int64), np.zeros(n)
+    where[rejected] = stopped
+    scale[rejected] = 1.0 / np.maximum(norm[stopped], 1e-300)
+    found = pick(difference, where)
+    found = torch.where(torch.isfinite(found), found, 0.0)
+    return found * torch.from_numpy(scale).to(found).reshape(-1, *[1] * (found.ndim - 1))
 
 
 def _ask(
