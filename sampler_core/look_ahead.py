@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rows import pick
+from .rows import as_slice, pick
 
 if TYPE_CHECKING:
     from .growth import Draft
@@ -79,10 +79,10 @@ class Round:
     def move(self, moved: Tensor, rows: np.ndarray) -> Tensor:
         """The outputs at states [n, count, elements], given minus the x of these rows."""
         row = moved[:, :, None]  # products with a row vector on the left are several times faster
-        own = pick(self.pair, rows)
-        beside = [own, pick(self.pair, np.maximum(self.below[rows], 0))]  # where there is none its mix is 0
-        along = torch.cat([row @ pair.mT for pair in beside], dim=3) @ pick(self.mix, rows)
-        guess = torch.addcmul(pick(self.d, rows), pick(self.slope, rows), moved)
+        own = _take(self.pair, rows)
+        beside = [own, _take(self.pair, np.maximum(self.below[rows], 0))]  # where there is none its mix is 0
+        along = torch.cat([row @ pair.mT for pair in beside], dim=3) @ _take(self.mix, rows)
+        guess = torch.addcmul(_take(self.d, rows), _take(self.slope, rows), moved)
         for pair, part in zip(beside, along.split(2, dim=3), strict=True):
             guess = guess + (part @ pair)[:, :, 0]
         return guess
@@ -119,13 +119,13 @@ class LookAhead:
         self._row = np.zeros((len(like), steps), dtype=np.int64)
         self._rounds: dict[int, Round] = {}
         self._count = 0
-        self._secants = like.new_zeros(2, len(like), steps, blocks.count)
+        self._secants = np.zeros((2, len(like), steps, blocks.count))
 
     def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
         blocks = self._blocks.split(x)
         guess = held
         for places, found, rows in self._evaluated(images, steps):
-            part = self._blocks.join(found.move(pick(blocks, places) - pick(found.x, rows), rows))
+            part = self._blocks.join(found.move(_take(blocks, places) - _take(found.x, rows), rows))
             if len(places) == len(x):
                 return part
             guess = guess.index_copy(0, torch.from_numpy(places).to(x.device), part)
@@ -133,7 +133,7 @@ class LookAhead:
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         images, steps = draft.images[path.line], draft.steps[path.line]
-        x, d = (self._blocks.split(pick(t, path.line)) for t in (draft.x, denoised))
+        x, d = (self._blocks.split(_take(t, path.line)) for t in (draft.x, denoised))
         pair = x.new_zeros(*x.shape[:2], 2, x.shape[2])  # a first point stands alone
         again = np.zeros(len(x), dtype=bool)
         for places, found, rows in self._evaluated(images, steps):
@@ -141,25 +141,24 @@ class LookAhead:
             here = torch.from_numpy(places).to(x.device) if len(places) > 1 and (np.diff(places) != 1).any() else None
             for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
                 if here is None:
-                    torch.sub(pick(old, rows), pick(new, places), out=pair[places[0] : places[-1] + 1, :, k])
+                    torch.sub(_take(old, rows), _take(new, places), out=pair[places[0] : places[-1] + 1, :, k])
                 else:
-                    pair[here, :, k] = pick(old, rows) - pick(new, places)
+                    pair[here, :, k] = _take(old, rows) - _take(new, places)
         self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
         below = np.where(steps > 0, self._row[images, steps - 1], -1)
         below[self._round[images, steps - 1] != self._count] = -1
         below[steps == 0] = -1
 
-        square = pair @ pair.mT
-        beside = pick(pair, np.maximum(below, 0))
-        cross, other = pair @ beside.mT, pick(square, np.maximum(below, 0))
-        if (below < 0).any():
-            alone = torch.from_numpy(below < 0).to(x.device)[:, None, None, None]
-            cross, other = cross.masked_fill(alone, 0.0), other.masked_fill(alone, 0.0)
+        beside = _take(pair, np.maximum(below, 0))
+        # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
+        products = torch.stack([pair @ pair.mT, pair @ beside.mT]).cpu().to(torch.float64).numpy()
+        square, cross = products[0], np.where((below < 0)[:, None, None, None], 0.0, products[1])
+        other = np.where((below < 0)[:, None, None, None], 0.0, square[below])
         self._learn(images, steps, again, square)
         slope = self._pooled(images, steps)
-        gram = torch.cat([torch.cat([square, cross], dim=3), torch.cat([cross.mT, other], dim=3)], dim=2)
-        mix = _mix(gram, slope, self._least)
-        self._rounds[self._count] = Round(steps, x, d, pair, slope[..., None], below, mix)
+        mixed = torch.from_numpy(_mix(square, cross, other, slope, self._least)).to(x)
+        sloped = torch.from_numpy(slope[..., None]).to(x)
+        self._rounds[self._count] = Round(steps, x, d, pair, sloped, below, mixed)
         self._count += 1
         self._forget(draft.active[draft.layout.image[: len(draft.active)]], draft.steps[: len(draft.active)])
 
@@ -180,57 +179,59 @@ class LookAhead:
         live = set(self._round.ravel().tolist())
         self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
 
-    def _learn(self, images: np.ndarray, steps: np.ndarray, again: np.ndarray, square: Tensor) -> None:
+    def _learn(self, images: np.ndarray, steps: np.ndarray, again: np.ndarray, square: np.ndarray) -> None:
         """Add the secants <p, q> / <p, p> of steps that were evaluated before; square [rows, count, 2, 2]."""
-        if not again.any():
-            return
-        new = square[..., 0].permute(2, 0, 1)  # <p, p> and <p, q>, [2, rows, count]
-        norm = new[0].sum(dim=1, keepdim=True)
-        least = self._least * self._blocks.count
-        usable = torch.from_numpy(again).to(norm.device)[:, None] & (norm > least)
-        b, i = (torch.from_numpy(a).to(norm.device) for a in (images, steps))
-        old = self._secants[:, b, i]
-        self._secants[:, b, i] = torch.where(usable, FADE * old + new / norm.clamp_min(least), old)
+        norm = square[..., 0, 0].sum(axis=1)
+        usable = np.flatnonzero(again & (norm > self._least * self._blocks.count))
+        new = square[usable][..., 0] / norm[usable, None, None]  # [usable, count, 2]
+        b, i = images[usable], steps[usable]
+        self._secants[:, b, i] = FADE * self._secants[:, b, i] + new.transpose(2, 0, 1)
 
-    def _pooled(self, images: np.ndarray, steps: np.ndarray) -> Tensor:
+    def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
-        device = self._secants.device
         lower = steps_below(steps)
         check_measurable(lower, steps[:, None])
         weight = np.where(lower >= 0, NEAR ** np.arange(REACH + 1), 0.0)
-        b = torch.from_numpy(images).to(device)[:, None]
-        found = self._secants[:, b, torch.from_numpy(np.maximum(lower, 0)).to(device)]
-        n, m = torch.einsum("trkw,rk->trw", found, torch.from_numpy(weight).to(found))
-        pull = SHRINK * n.mean(dim=1, keepdim=True)
-        common = m.sum(dim=1, keepdim=True) / n.sum(dim=1, keepdim=True).clamp_min(1e-9)
-        return ((m + pull * common) / (n + pull).clamp_min(1e-9)).clamp(*SLOPE)
+        n, m = (weight[..., None] * self._secants[:, images[:, None], np.maximum(lower, 0)]).sum(axis=2)
+        pull = SHRINK * n.mean(axis=1, keepdims=True)
+        common = m.sum(axis=1, keepdims=True) / np.maximum(n.sum(axis=1, keepdims=True), 1e-9)
+        return np.clip((m + pull * common) / np.maximum(n + pull, 1e-9), *SLOPE)
 
 
-def _mix(gram: Tensor, slope: Tensor, least: float) -> Tensor:
-    """N' with J = slope + F' N F for the rows F = (p1, q1, p2, q2) of a block; gram = F F' [..., 4, 4], slope [...].
+def _mix(square: np.ndarray, cross: np.ndarray, other: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+    """M with J = slope + F' M' F for the rows F = (p1, q1, p2, q2) of a block: [..., 4, 4].
 
-    The pairs are scaled to |p| = 1; one whose p is no longer than rounding is left out.
+    square, cross, other [..., 2, 2]: the products of the first pair (p1, q1) with itself, of the first with the second,
+    of the second with itself; slope [...]. Pairs are scaled to |p| = 1; one no longer than rounding is left out.
     """
-    squares = gram.diagonal(dim1=-2, dim2=-1)[..., ::2]
-    scale = torch.where(squares > least, squares, torch.inf).rsqrt()  # [..., 2]
-    lam = slope[..., None, None]
+    squares = np.stack([square[..., 0, 0], other[..., 0, 0]], axis=-1)
+    usable = squares > least
+    scale = np.where(usable, 1.0 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
     both = scale[..., :, None] * scale[..., None, :]
-    pp = gram[..., ::2, ::2] * both
-    vp = gram[..., 1::2, ::2] * both - lam * pp  # V' P
-    doubt = torch.tensor(DOUBT, dtype=gram.dtype, device=gram.device)
-    one, two, off = 1 + doubt[0], 1 + doubt[1], pp[..., 0, 1]
-    inverse = torch.stack(
-        [torch.stack([two.expand_as(off), -off], -1), torch.stack([-off, one.expand_as(off)], -1)], -2
+    lam = slope[..., None, None]
+    pp, qp = np.empty_like(both), np.empty_like(both)
+    pp[..., 0, 0], pp[..., 1, 1] = squares[..., 0], squares[..., 1]
+    pp[..., 0, 1] = pp[..., 1, 0] = cross[..., 0, 0]
+    qp[..., 0, 0], qp[..., 0, 1], qp[..., 1, 0], qp[..., 1, 1] = (
+        square[..., 1, 0],
+        cross[..., 1, 0],
+        cross[..., 0, 1],
+        other[..., 1, 0],
     )
-    inverse = inverse / (one * two - off * off)[..., None, None]
-    # Coefficients of V and P as functions of S = P' r and T = V' r: V gets A S, P gets t A (T - V'P A S).
+    pp, qp = pp * both, qp * both
+    one, two, off = 1.0 + DOUBT[0], 1.0 + DOUBT[1], pp[..., 0, 1]
+    determinant = one * two - off * off
+    inverse = np.empty_like(both)
+    inverse[..., 0, 0], inverse[..., 1, 1] = two / determinant, one / determinant
+    inverse[..., 0, 1] = inverse[..., 1, 0] = -off / determinant
+    # With S = P'r and T = V'r, V gets A S and P gets t A (T - V'P A S); V = Q - lambda P on both sides.
     of_t = SYMMETRY * inverse
-    of_s = -of_t @ vp @ inverse
-    # In terms of p' r and q' r, and for p and q: V = Q - lambda P on both sides.
-    p_p = of_s - lam * (of_t + inverse)
-    mixed = torch.stack([torch.stack([p_p, of_t], -1), torch.stack([inverse, torch.zeros_like(of_t)], -1)], -3)
-    mixed = mixed * both[..., :, None, :, None]  # [..., pair, p or q, pair, p or q]
-    return mixed.reshape(*slope.shape, 4, 4).mT.contiguous()
+    of_s = -of_t @ (qp - lam * pp) @ inverse
+    mix = np.zeros((*slope.shape, 2, 2, 2, 2))  # [..., pair, p or q] of what is multiplied, the same of what is added
+    mix[..., 0, :, 0] = ((of_s - lam * (of_t + inverse)) * both).swapaxes(-1, -2)
+    mix[..., 1, :, 0] = (of_t * both).swapaxes(-1, -2)
+    mix[..., 0, :, 1] = (inverse * both).swapaxes(-1, -2)
+    return mix.reshape(*slope.shape, 4, 4)
 
 
 def steps_below(steps: np.ndarray) -> np.ndarray:
@@ -241,3 +242,8 @@ def steps_below(steps: np.ndarray) -> np.ndarray:
 def check_measurable(stamps: np.ndarray, steps: np.ndarray) -> None:
     """A guess at step j may read what was evaluated at steps <= j only; anything newer has seen its noise."""
     assert (stamps <= steps).all(), "measurability: a guess reads an evaluation that depends on its own noise"
+
+
+def _take(x: Tensor, rows: np.ndarray) -> Tensor:
+    """x[rows], a view where the rows are consecutive."""
+    return pick(x, as_slice(rows))
