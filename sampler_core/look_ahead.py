@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rows import as_slice, pick
+from .rows import Rows, as_slice, pick
 
 if TYPE_CHECKING:
     from .growth import Draft
@@ -76,16 +76,14 @@ class Round:
     below: np.ndarray
     mix: Tensor
 
-    def move(self, moved: Tensor, rows: np.ndarray) -> Tensor:
-        """The outputs at states [n, count, elements], given minus the x of these rows."""
+    def guess(self, x: Tensor, rows: Rows, below: Rows) -> Tensor:
+        """The outputs at states x [n, count, elements]. rows, below: [n] those of the steps and of the steps below."""
+        moved = x - pick(self.x, rows)
         row = moved[:, :, None]  # products with a row vector on the left are several times faster
-        own = _take(self.pair, rows)
-        beside = [own, _take(self.pair, np.maximum(self.below[rows], 0))]  # where there is none its mix is 0
-        along = torch.cat([row @ pair.mT for pair in beside], dim=3) @ _take(self.mix, rows)
-        guess = torch.addcmul(_take(self.d, rows), _take(self.slope, rows), moved)
-        for pair, part in zip(beside, along.split(2, dim=3), strict=True):
-            guess = guess + (part @ pair)[:, :, 0]
-        return guess
+        own, other = pick(self.pair, rows), pick(self.pair, below)  # where there is none below, its mix is 0
+        along = torch.cat([row @ own.mT, row @ other.mT], dim=3) @ pick(self.mix, rows)
+        guess = torch.addcmul(pick(self.d, rows), pick(self.slope, rows), moved)
+        return guess + (along[..., :2] @ own + along[..., 2:] @ other)[:, :, 0]
 
 
 class LookAhead:
@@ -125,35 +123,40 @@ class LookAhead:
         blocks = self._blocks.split(x)
         guess = held
         for places, found, rows in self._evaluated(images, steps):
-            part = self._blocks.join(found.move(_take(blocks, places) - _take(found.x, rows), rows))
+            below = as_slice(np.maximum(found.below[rows], 0))
             if len(places) == len(x):
-                return part
+                return self._blocks.join(found.guess(blocks, as_slice(rows), below))
+            part = self._blocks.join(found.guess(pick(blocks, as_slice(places)), as_slice(rows), below))
             guess = guess.index_copy(0, torch.from_numpy(places).to(x.device), part)
         return guess
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         images, steps = draft.images[path.line], draft.steps[path.line]
-        x, d = (self._blocks.split(_take(t, path.line)) for t in (draft.x, denoised))
-        pair = x.new_zeros(*x.shape[:2], 2, x.shape[2])  # a first point stands alone
+        line = as_slice(path.line)
+        x, d = self._blocks.split(pick(draft.x, line)), self._blocks.split(pick(denoised, line))
+        pair = x.new_empty(*x.shape[:2], 2, x.shape[2])
         again = np.zeros(len(x), dtype=bool)
         for places, found, rows in self._evaluated(images, steps):
             again[places] = True
-            here = torch.from_numpy(places).to(x.device) if len(places) > 1 and (np.diff(places) != 1).any() else None
+            here, there = as_slice(places), as_slice(rows)
             for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
-                if here is None:
-                    torch.sub(_take(old, rows), _take(new, places), out=pair[places[0] : places[-1] + 1, :, k])
+                if isinstance(here, slice):
+                    torch.sub(pick(old, there), new[here], out=pair[here, :, k])
                 else:
-                    pair[here, :, k] = _take(old, rows) - _take(new, places)
+                    pair[torch.from_numpy(here).to(x.device), :, k] = pick(old, there) - pick(new, here)
+        if not again.all():  # a first point stands alone
+            pair[torch.from_numpy(~again).to(x.device)] = 0
         self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
         below = np.where(steps > 0, self._row[images, steps - 1], -1)
         below[self._round[images, steps - 1] != self._count] = -1
         below[steps == 0] = -1
 
-        beside = _take(pair, np.maximum(below, 0))
+        upper = np.flatnonzero(below >= 0)
+        products = [pair @ pair.mT, pick(pair, as_slice(upper)) @ pick(pair, as_slice(below[upper])).mT]
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
-        products = torch.stack([pair @ pair.mT, pair @ beside.mT]).cpu().to(torch.float64).numpy()
-        square, cross = products[0], np.where((below < 0)[:, None, None, None], 0.0, products[1])
-        other = np.where((below < 0)[:, None, None, None], 0.0, square[below])
+        scalars = torch.cat(products).cpu().to(torch.float64).numpy()
+        square, cross, other = scalars[: len(x)], np.zeros_like(scalars[: len(x)]), np.zeros_like(scalars[: len(x)])
+        cross[upper], other[upper] = scalars[len(x) :], square[below[upper]]
         self._learn(images, steps, again, square)
         slope = self._pooled(images, steps)
         mixed = torch.from_numpy(_mix(square, cross, other, slope, self._least)).to(x)
@@ -242,8 +245,3 @@ def steps_below(steps: np.ndarray) -> np.ndarray:
 def check_measurable(stamps: np.ndarray, steps: np.ndarray) -> None:
     """A guess at step j may read what was evaluated at steps <= j only; anything newer has seen its noise."""
     assert (stamps <= steps).all(), "measurability: a guess reads an evaluation that depends on its own noise"
-
-
-def _take(x: Tensor, rows: np.ndarray) -> Tensor:
-    """x[rows], a view where the rows are consecutive."""
-    return pick(x, as_slice(rows))
