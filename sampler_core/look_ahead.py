@@ -144,8 +144,8 @@ class LookAhead:
                     torch.sub(pick(old, there), new[here], out=pair[here, :, k])
                 else:
                     pair[torch.from_numpy(here).to(x.device), :, k] = pick(old, there) - pick(new, here)
-        if not again.all():  # a first point stands alone
-            pair[torch.from_numpy(~again).to(x.device)] = 0
+        if len(first := np.flatnonzero(~again)):  # a first point stands alone
+            pair[as_slice(first)] = 0
         self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
         below = np.where(steps > 0, self._row[images, steps - 1], -1)
         below[self._round[images, steps - 1] != self._count] = -1
