@@ -45,7 +45,7 @@ METHODS = (
     Method("draft model", "reflection", "model", "chain"),
     Method("ours, frozen", "optimal", "frozen", "auto"),
     Method("ours, chain", "reflection", "look_ahead", "chain"),
-    Method("ours", "reflection", "look_ahead", "auto"),
+    Method("ours", "optimal", "look_ahead", "auto"),
 )
 
 

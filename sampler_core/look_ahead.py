@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .rows import Rows, as_slice, pick
 
 if TYPE_CHECKING:
     from .growth import Draft
@@ -17,7 +20,8 @@ REACH = 3  # steps below whose secants are pooled
 NEAR = 0.3  # weight of the next lower step's secants against a step's own
 SHRINK = 0.3  # pull of a block's slope towards the global one
 SLOPE = (-3.0, 1.5)  # guidance makes slopes negative: D = w D_c - (w - 1) D_u
-PAIR = 3.0  # bound of a pair's coefficient
+SYMMETRY = 0.8  # how far the target's Jacobian is taken to be symmetric; that of a perfect denoiser is
+DOUBT = (0.003, 0.303)  # of the step's own pair, and of the pair of the step below
 BLOCK = 8  # latent pixels
 LEAST = 2e-5  # root mean square of a displacement that tells more of the target than of its rounding
 
@@ -26,121 +30,211 @@ class Blocks:
     """Square blocks of the last two dimensions of a latent; a latent of fewer than three dimensions is one block."""
 
     def __init__(self, shape: torch.Size, size: int = BLOCK) -> None:
+        self._shape = tuple(shape)
+        self.count, self.elements = 1, shape.numel()
         self._grid: tuple[int, int] | None = None
         if len(shape) >= 3 and (shape[-1] > size or shape[-2] > size):
-            self._grid = (-(-shape[-2] // size), -(-shape[-1] // size))
-            self._size, self._tail = size, (shape[-2], shape[-1])
-        self.count = self._grid[0] * self._grid[1] if self._grid else 1
+            self._grid = h, w = -(-shape[-2] // size), -(-shape[-1] // size)
+            self._size, self._pad = size, (0, w * size - shape[-1], 0, h * size - shape[-2])
+            self._depth = shape.numel() // (shape[-1] * shape[-2])
+            self.count, self.elements = h * w, self._depth * size * size
 
-    def dot(self, a: Tensor, b: Tensor) -> Tensor:
-        """Sums of a * b over every block: [rows, ...] twice -> [rows, count]."""
+    def split(self, x: Tensor) -> Tensor:
+        """[rows, ...] -> [rows, count, elements], zeros where a block hangs over the edge."""
         if self._grid is None:
-            return torch.linalg.vecdot(a.flatten(1), b.flatten(1), dim=1)[:, None]
-        product = (a * b).reshape(len(a), -1, *self._tail).sum(dim=1)
+            return x.reshape(len(x), 1, -1)
         (h, w), s = self._grid, self._size
-        if (h * s, w * s) != self._tail:
-            product = torch.nn.functional.pad(product, (0, w * s - self._tail[1], 0, h * s - self._tail[0]))
-        return product.reshape(len(a), h, s, w, s).sum(dim=(2, 4)).flatten(1)
+        x = x.reshape(len(x), self._depth, *self._shape[-2:])
+        if any(self._pad):
+            x = torch.nn.functional.pad(x, self._pad)
+        return x.reshape(len(x), self._depth, h, s, w, s).permute(0, 2, 4, 1, 3, 5).reshape(len(x), h * w, -1)
 
-    def spread(self, c: Tensor, like: Tensor) -> Tensor:
-        """A coefficient for every block, shaped to multiply `like`: [rows, count] -> [rows, 1, ..., H, W]."""
-        ones = [1] * (like.ndim - 1)
+    def join(self, blocks: Tensor) -> Tensor:
+        """The inverse of `split`."""
         if self._grid is None:
-            return c.reshape(-1, *ones)
+            return blocks.reshape(len(blocks), *self._shape)
         (h, w), s = self._grid, self._size
-        full = c.reshape(len(c), h, 1, w, 1).expand(len(c), h, s, w, s).reshape(len(c), h * s, w * s)
-        return full[:, : self._tail[0], : self._tail[1]].reshape(len(c), *ones[:-2], *self._tail)
+        x = blocks.reshape(-1, h, w, self._depth, s, s).permute(0, 3, 1, 4, 2, 5)
+        x = x.reshape(len(blocks), self._depth, h * s, w * s)
+        if any(self._pad):
+            x = x[..., : self._shape[-2], : self._shape[-1]]
+        return x.reshape(len(blocks), *self._shape)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Rows evaluated together, in blocks: states x and outputs d [rows, count, elements], the pair p, q of each
+    [rows, count, 2, elements] with its slope [rows, count, 1], below: [rows] the row of the step below, or -1, and
+    mix [rows, count, 4, 4], which makes a Jacobian of both pairs. steps: [rows] the stamp of all this.
+    """
+
+    steps: np.ndarray
+    x: Tensor
+    d: Tensor
+    pair: Tensor
+    slope: Tensor
+    below: np.ndarray
+    mix: Tensor
+
+    def guess(self, x: Tensor, rows: Rows, below: Rows) -> Tensor:
+        """The outputs at states x [n, count, elements]. rows, below: [n] those of the steps and of the steps below."""
+        moved = x - pick(self.x, rows)
+        row = moved[:, :, None]  # products with a row vector on the left are several times faster
+        own, other = pick(self.pair, rows), pick(self.pair, below)  # where there is none below, its mix is 0
+        along = torch.cat([row @ own.mT, row @ other.mT], dim=3) @ pick(self.mix, rows)
+        guess = torch.addcmul(pick(self.d, rows), pick(self.slope, rows), moved)
+        return guess + (along[..., :2] @ own + along[..., 2:] @ other)[:, :, 0]
 
 
 class LookAhead:
-    """The last evaluation at a step, moved to the new state by a secant of the step's own and a pooled slope.
+    """The last evaluation at a step, moved to the new state along a model of the target's Jacobian.
 
-    Per image and step, newest first: the point (X, D) and its difference (P, Q) to the point before. A new point adds
-    the secant <P, Q> / <P, P> of each block to the step's statistics; slopes pool the REACH steps below too.
+    In every block of the latent, guess(x) = D + J (x - X) at a step last evaluated as D at X, with
+
+        J = lambda + V A P' + t (P A V' - P A V' P A P'),    V = Q - lambda P,    A = (P'P + doubt)^-1.
+
+    P, Q: the differences of the two last states of the step, and of its outputs; beside them those of the step below.
+    lambda: the slopes <P, Q> / <P, P> pooled over the step and the REACH steps below. The first two terms reproduce the
+    pairs, J P = Q; the bracket adds their mirror image, because the Jacobian of a denoiser is symmetric, and leaves
+    J P = Q. The pairs know few directions: a kick along a new one is known by its share of the old ones. Source: this
+    project, after Powell's symmetric Broyden update.
+
+    J is worked out when a step is evaluated, for the whole round in one go; a guess is a few small products.
 
     The measurability rule (see `drafting`): a state at step i is built from noises before step i, so what is stored
-    for step i may serve guesses at steps j >= i and no others. Reads go through `_own` and `_pooled`, which assert it.
+    for step i may serve guesses at steps j >= i and no others. Everything read for a step goes through
+    `check_measurable`, which asserts it.
     """
 
     name = "look_ahead"
     needs_history = True
 
     def __init__(self, like: Tensor, steps: int, depth: int) -> None:
-        images, shape = len(like), like.shape[1:]
-        self._blocks = Blocks(shape)
-        self._slots = depth + 1
-        self._least = LEAST**2 * shape.numel()
-        store = (images, self._slots, *shape)
-        self._x, self._d, self._p, self._q = (like.new_zeros(store) for _ in range(4))
-        # The stamp of what a slot holds: the step it was evaluated at; -1 for nothing.
-        self._stamp = np.full((images, self._slots), -1)
-        self._points = np.zeros((images, self._slots), dtype=np.int64)
-        self._pp = like.new_zeros(images, self._slots, self._blocks.count)
-        self._secants = like.new_zeros(2, images, steps, self._blocks.count)
+        self._blocks = blocks = Blocks(like.shape[1:])
+        self._least = LEAST**2 * blocks.elements
+        # Where the last evaluation of a step is: the number of its round, -1 for none, and its row there.
+        self._round = np.full((len(like), steps), -1)
+        self._row = np.zeros((len(like), steps), dtype=np.int64)
+        self._rounds: dict[int, Round] = {}
+        self._count = 0
+        self._secants = np.zeros((2, len(like), steps, blocks.count))
 
     def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        slots, points = self._own(images, steps)
-        if not points.any():
-            return held
-        b, s = (torch.from_numpy(a).to(x.device) for a in (images, slots))
-        moved = x - self._x[b, s]
-        base = self._d[b, s]
-        if (points > 1).any():
-            p, pp = self._p[b, s], self._pp[b, s]
-            least = self._least / self._blocks.count
-            c = (self._blocks.dot(moved, p) / (1.003 * pp + least)).clamp(-PAIR, PAIR)
-            wide = self._blocks.spread(c, x)
-            base = torch.addcmul(base, wide, self._q[b, s])
-            moved = torch.addcmul(moved, wide, p, value=-1)
-        guess = torch.addcmul(base, self._blocks.spread(self._pooled(images, steps), x), moved)
-        if points.all():
-            return guess
-        known = torch.from_numpy(points > 0).to(x.device).reshape(-1, *[1] * (x.ndim - 1))
-        return torch.where(known, guess, held)
+        blocks = self._blocks.split(x)
+        guess = held
+        for places, found, rows in self._evaluated(images, steps):
+            below = as_slice(np.maximum(found.below[rows], 0))
+            if len(places) == len(x):
+                return self._blocks.join(found.guess(blocks, as_slice(rows), below))
+            part = self._blocks.join(found.guess(pick(blocks, as_slice(places)), as_slice(rows), below))
+            guess = guess.index_copy(0, torch.from_numpy(places).to(x.device), part)
+        return guess
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
-        rows = path.line
-        images, steps = draft.images[rows], draft.steps[rows]
-        slots = steps % self._slots
-        again = self._stamp[images, slots] == steps
-        row, b, s = (torch.from_numpy(a).to(denoised.device) for a in (rows, images, slots))
-        x, d = draft.x[row], denoised[row]
-        # A slot that held another step gives no pair: its first point stands alone.
-        pair = torch.from_numpy(again).to(x).reshape(-1, *[1] * (x.ndim - 1))
-        p, q = pair * (self._x[b, s] - x), pair * (self._d[b, s] - d)
-        pp = self._blocks.dot(p, p)
-        self._x[b, s], self._d[b, s], self._p[b, s], self._q[b, s], self._pp[b, s] = x, d, p, q, pp
-        self._points[images, slots] = np.where(again, self._points[images, slots] + 1, 1)
-        self._stamp[images, slots] = steps
-        if not again.any():
-            return
-        i = torch.from_numpy(steps).to(denoised.device)
-        norm = pp.sum(dim=1, keepdim=True)
-        usable = torch.from_numpy(again).to(denoised.device)[:, None] & (norm > self._least)
-        new = torch.stack([pp, self._blocks.dot(p, q)]) / norm.clamp_min(self._least)
-        old = self._secants[:, b, i]
-        self._secants[:, b, i] = torch.where(usable, FADE * old + new, old)
+        images, steps = draft.images[path.line], draft.steps[path.line]
+        line = as_slice(path.line)
+        x, d = self._blocks.split(pick(draft.x, line)), self._blocks.split(pick(denoised, line))
+        pair = x.new_empty(*x.shape[:2], 2, x.shape[2])
+        again = np.zeros(len(x), dtype=bool)
+        for places, found, rows in self._evaluated(images, steps):
+            again[places] = True
+            here, there = as_slice(places), as_slice(rows)
+            for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
+                if isinstance(here, slice):
+                    torch.sub(pick(old, there), new[here], out=pair[here, :, k])
+                else:
+                    pair[torch.from_numpy(here).to(x.device), :, k] = pick(old, there) - pick(new, here)
+        if len(first := np.flatnonzero(~again)):  # a first point stands alone
+            pair[as_slice(first)] = 0
+        self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
+        below = np.where(steps > 0, self._row[images, steps - 1], -1)
+        below[self._round[images, steps - 1] != self._count] = -1
+        below[steps == 0] = -1
 
-    def _own(self, images: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of these steps and how many points they hold (2 and more count as 2 points)."""
-        slots = steps % self._slots
-        stamps = self._stamp[images, slots]
-        points = np.where(stamps == steps, self._points[images, slots], 0)
-        check_measurable(stamps[points > 0], steps[points > 0])
-        return slots, points
+        upper = np.flatnonzero(below >= 0)
+        products = [pair @ pair.mT, pick(pair, as_slice(upper)) @ pick(pair, as_slice(below[upper])).mT]
+        # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
+        scalars = torch.cat(products).cpu().to(torch.float64).numpy()
+        square, cross, other = scalars[: len(x)], np.zeros_like(scalars[: len(x)]), np.zeros_like(scalars[: len(x)])
+        cross[upper], other[upper] = scalars[len(x) :], square[below[upper]]
+        self._learn(images, steps, again, square)
+        slope = self._pooled(images, steps)
+        mixed = torch.from_numpy(_mix(square, cross, other, slope, self._least)).to(x)
+        sloped = torch.from_numpy(slope[..., None]).to(x)
+        self._rounds[self._count] = Round(steps, x, d, pair, sloped, below, mixed)
+        self._count += 1
+        self._forget(draft.active[draft.layout.image[: len(draft.active)]], draft.steps[: len(draft.active)])
 
-    def _pooled(self, images: np.ndarray, steps: np.ndarray) -> Tensor:
+    def _evaluated(self, images: np.ndarray, steps: np.ndarray) -> list[tuple[np.ndarray, Round, np.ndarray]]:
+        """The last evaluations of these steps: for each round, the places in `steps`, the round, its rows."""
+        number, row = self._round[images, steps], self._row[images, steps]
+        found = []
+        for n in dict.fromkeys(number[number >= 0].tolist()):
+            places = np.flatnonzero(number == n)
+            there = self._rounds[n]
+            check_measurable(there.steps[row[places]], steps[places])
+            found.append((places, there, row[places]))
+        return found
+
+    def _forget(self, images: np.ndarray, roots: np.ndarray) -> None:
+        """Drop what was evaluated before the roots of this round, and the rounds that nothing refers to."""
+        self._round[images] = np.where(np.arange(self._round.shape[1]) < roots[:, None], -1, self._round[images])
+        live = set(self._round.ravel().tolist())
+        self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
+
+    def _learn(self, images: np.ndarray, steps: np.ndarray, again: np.ndarray, square: np.ndarray) -> None:
+        """Add the secants <p, q> / <p, p> of steps that were evaluated before; square [rows, count, 2, 2]."""
+        norm = square[..., 0, 0].sum(axis=1)
+        usable = np.flatnonzero(again & (norm > self._least * self._blocks.count))
+        new = square[usable][..., 0] / norm[usable, None, None]  # [usable, count, 2]
+        b, i = images[usable], steps[usable]
+        self._secants[:, b, i] = FADE * self._secants[:, b, i] + new.transpose(2, 0, 1)
+
+    def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
-        device = self._secants.device
         lower = steps_below(steps)
         check_measurable(lower, steps[:, None])
         weight = np.where(lower >= 0, NEAR ** np.arange(REACH + 1), 0.0)
-        b = torch.from_numpy(images).to(device)[:, None]
-        found = self._secants[:, b, torch.from_numpy(np.maximum(lower, 0)).to(device)]
-        n, m = torch.einsum("trkw,rk->trw", found, torch.from_numpy(weight).to(found))
-        pull = SHRINK * n.mean(dim=1, keepdim=True)
-        common = m.sum(dim=1, keepdim=True) / n.sum(dim=1, keepdim=True).clamp_min(1e-9)
-        return ((m + pull * common) / (n + pull).clamp_min(1e-9)).clamp(*SLOPE)
+        n, m = (weight[..., None] * self._secants[:, images[:, None], np.maximum(lower, 0)]).sum(axis=2)
+        pull = SHRINK * n.mean(axis=1, keepdims=True)
+        common = m.sum(axis=1, keepdims=True) / np.maximum(n.sum(axis=1, keepdims=True), 1e-9)
+        return np.clip((m + pull * common) / np.maximum(n + pull, 1e-9), *SLOPE)
+
+
+def _mix(square: np.ndarray, cross: np.ndarray, other: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+    """M with J = slope + F' M' F for the rows F = (p1, q1, p2, q2) of a block: [..., 4, 4].
+
+    square, cross, other [..., 2, 2]: the products of the first pair (p1, q1) with itself, of the first with the second,
+    of the second with itself; slope [...]. Pairs are scaled to |p| = 1; one no longer than rounding is left out.
+    """
+    squares = np.stack([square[..., 0, 0], other[..., 0, 0]], axis=-1)
+    usable = squares > least
+    scale = np.where(usable, 1.0 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
+    both = scale[..., :, None] * scale[..., None, :]
+    lam = slope[..., None, None]
+    pp, qp = np.empty_like(both), np.empty_like(both)
+    pp[..., 0, 0], pp[..., 1, 1] = squares[..., 0], squares[..., 1]
+    pp[..., 0, 1] = pp[..., 1, 0] = cross[..., 0, 0]
+    qp[..., 0, 0], qp[..., 0, 1], qp[..., 1, 0], qp[..., 1, 1] = (
+        square[..., 1, 0],
+        cross[..., 1, 0],
+        cross[..., 0, 1],
+        other[..., 1, 0],
+    )
+    pp, qp = pp * both, qp * both
+    one, two, off = 1.0 + DOUBT[0], 1.0 + DOUBT[1], pp[..., 0, 1]
+    determinant = one * two - off * off
+    inverse = np.empty_like(both)
+    inverse[..., 0, 0], inverse[..., 1, 1] = two / determinant, one / determinant
+    inverse[..., 0, 1] = inverse[..., 1, 0] = -off / determinant
+    # With S = P'r and T = V'r, V gets A S and P gets t A (T - V'P A S); V = Q - lambda P on both sides.
+    of_t = SYMMETRY * inverse
+    of_s = -of_t @ (qp - lam * pp) @ inverse
+    mix = np.zeros((*slope.shape, 2, 2, 2, 2))  # [..., pair, p or q] of what is multiplied, the same of what is added
+    mix[..., 0, :, 0] = ((of_s - lam * (of_t + inverse)) * both).swapaxes(-1, -2)
+    mix[..., 1, :, 0] = (of_t * both).swapaxes(-1, -2)
+    mix[..., 0, :, 1] = (inverse * both).swapaxes(-1, -2)
+    return mix.reshape(*slope.shape, 4, 4)
 
 
 def steps_below(steps: np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ from .errors import InputError
 from .tree import Tree, chain
 
 NEW_STEPS = 15  # look-ahead: steps a round may draft that no earlier round has evaluated
+WORTH = 0.12  # look-ahead: steps that a free evaluation saves later on, reached or not, by what it teaches
+HOPE = 0.9  # how much of what has been seen is still believed after a round that drafted nothing
 MAX_CHILDREN = 8
 FORGET = 0.5  # weight of a new delta in the running mean
 
@@ -78,6 +80,7 @@ class Auto:
         # The running mean of ln delta by depth, NaN where nothing has been verified.
         self._log = np.full((images, self._rows), math.nan)
         self._known = np.zeros(images, dtype=np.int64)
+        self._idle = np.zeros(images, dtype=np.int64)  # rounds since something was drafted
 
     def trees(self, images: np.ndarray, steps: np.ndarray) -> list[Tree]:
         return [self._tree(int(b), int(i)) for b, i in zip(images, steps, strict=True)]
@@ -93,6 +96,7 @@ class Auto:
     def _tree(self, image: int, step: int) -> Tree:
         seen = self._log[image]
         first = float(np.nanmean(seen[:2])) if not np.isnan(seen[:2]).all() else 0.0
+        first *= HOPE ** self._idle[image]
         found = np.flatnonzero(~np.isnan(seen))
         growth = 0.0
         if len(found) > 2:
@@ -100,8 +104,11 @@ class Auto:
         key = (round(first / 0.1), round(growth / 0.05))
         if self._ahead:
             longest = min(self.depth, max(0, int(self._known[image]) - step) + NEW_STEPS)
-            return chain(_best_depth(*key, longest, self._cost))
-        return _best_tree(*key, self._rows, self._rule, self._cost)
+            tree = chain(_best_depth(*key, longest, self._cost))
+        else:
+            tree = _best_tree(*key, self._rows, self._rule, self._cost)
+        self._idle[image] = 0 if tree.depth else self._idle[image] + 1
+        return tree
 
 
 def _deltas(first: int, growth: int, depth: int) -> list[float]:
@@ -110,11 +117,13 @@ def _deltas(first: int, growth: int, depth: int) -> list[float]:
 
 @lru_cache(maxsize=4096)
 def _best_depth(first: int, growth: int, longest: int, cost: tuple[float, ...]) -> int:
-    """The chain depth with the best expected progress per cost."""
+    """The chain depth with the best expected progress per cost, where every evaluation teaches something."""
     progress, reached, best, depth = 1.0, 1.0, 1.0 / cost[0], 0
+    # Nothing is hoped for where a second row costs as much as a second call.
+    worth = WORTH * max(0.0, 2.0 - cost[min(1, longest)] / cost[0])
     for d, delta in enumerate(_deltas(first, growth, longest), start=1):
         reached *= expected_acceptance("reflection", delta, 1)
-        progress += reached
+        progress += reached + worth
         if progress / cost[d] > best * (1 + 1e-9):
             best, depth = progress / cost[d], d
     return depth

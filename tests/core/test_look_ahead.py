@@ -85,15 +85,42 @@ def test_secants_from_newer_steps_raise(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("shape", [(4, 16, 24), (4, 13, 9), (3, 8, 8), (5,), (2, 3, 16, 17)])
-def test_blocks_are_sums_over_blocks(shape: tuple[int, ...]) -> None:
-    a, b = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(1))
-    blocks = Blocks(torch.Size(shape), 8)
-    dots = blocks.dot(a, b)
-    assert dots.shape == (3, blocks.count)
-    assert torch.allclose(dots.sum(1), (a * b).flatten(1).sum(1), atol=1e-4)
-    c = torch.randn(3, blocks.count, generator=torch.Generator().manual_seed(2))
-    weighted = blocks.dot(blocks.spread(c, a) * a, b)
-    assert torch.allclose(weighted, c * dots, atol=1e-4)
+def test_blocks_split_and_join(shape: tuple[int, ...]) -> None:
+    blocks = Blocks(torch.Size(shape))
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
+    parts = blocks.split(x)
+    assert parts.shape == (2, blocks.count, blocks.elements)
+    assert torch.equal(blocks.join(parts), x)
+    assert torch.allclose(parts.square().sum(), x.square().sum())
+    if len(shape) == 3 and max(shape[1:]) > 8:
+        assert torch.equal(parts[0, 1].reshape(shape[0], 8, 8)[:, :, :1], x[0, :, :8, 8:9])
+
+
+def mixed(pairs: torch.Tensor, slope: torch.Tensor, least: float) -> np.ndarray:
+    gram = (pairs @ pairs.mT).numpy()
+    return look_ahead._mix(gram[:, :2, :2], gram[:, :2, 2:], gram[:, 2:, 2:], slope.numpy(), least)
+
+
+def test_the_jacobian_is_the_formula() -> None:
+    """The mixed products of a guess against the matrices of the class docstring, in blocks of 40 elements."""
+    generator = torch.Generator().manual_seed(2)
+    pairs = torch.randn(3, 4, 40, generator=generator, dtype=torch.float64)
+    slope = torch.randn(3, generator=generator, dtype=torch.float64)
+    mix = torch.from_numpy(mixed(pairs, slope, 1e-12))
+    for f, lam, n in zip(pairs, slope, mix, strict=True):
+        scale = f[::2].norm(dim=1)
+        p, q = f[::2].T / scale, f[1::2].T / scale
+        v = q - lam * p
+        a = torch.linalg.inv(p.T @ p + torch.diag(torch.tensor(look_ahead.DOUBT, dtype=torch.float64)))
+        mirror = p @ a @ v.T - p @ a @ v.T @ p @ a @ p.T
+        assert torch.allclose(f.T @ n.T @ f, v @ a @ p.T + look_ahead.SYMMETRY * mirror, atol=1e-9)
+
+
+def test_pairs_of_rounding_are_left_out() -> None:
+    pairs = torch.randn(1, 4, 40, generator=torch.Generator().manual_seed(3))
+    pairs[0, 2:] *= 1e-7
+    mix = mixed(pairs, torch.zeros(1), 1e-8)
+    assert np.isfinite(mix).all() and (mix[0, 2:] == 0).all() and (mix[0, :, 2:] == 0).all()
 
 
 def test_a_linear_target_is_learnt() -> None:

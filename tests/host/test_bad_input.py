@@ -103,14 +103,14 @@ def test_widths_text(ours: Any, text: str) -> None:
     assert isinstance(message, str) and "Configure Draft Tree: widths" in message
     assert repr(text) in message and "2,2,1,1" in message
     with pytest.raises(ValueError, match="Configure Draft Tree: widths"):
-        node.execute(text, "rass")
+        node.execute(text, "rass", "frozen", 8)
 
 
 @pytest.mark.parametrize(("text", "widths"), [("2,2,1,1", (2, 2, 1, 1)), (" 3 , 1 ", (3, 1)), ("", ()), ("4", (4,))])
 def test_widths_that_work(ours: Any, text: str, widths: tuple[int, ...]) -> None:
     node = ours.configure.ConfigureDraftTree
     assert node.validate_inputs(text) is True
-    (settings,) = node.execute(text, "greedy").args
+    (settings,) = node.execute(text, "greedy", "frozen", 8).args
     assert (settings.widths, settings.rule) == (widths, "greedy")
 
 

@@ -239,4 +239,4 @@ def test_log_and_ui(ours: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert lines == [f"[DraftTree] Speculative KSampler: {report['summary']}"] and lines[0].isascii()
     assert output.ui == {"text": [report["summary"]], "drafttree_report": [report]}
     assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert report["tree"] == [2, 2, 1, 1] and report["rule"] == "rass"
+    assert report["tree"] == "auto" and report["rule"] == "optimal"
