@@ -54,15 +54,19 @@ class Noise(Protocol):
 class StreamDraws:
     """Scalar draws from one keyed stream per verification: SHAKE-256 of its seed, in a tenth of a generator's time."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[int], asked: int = 0) -> None:
+        self._seeds = seeds
         self._keys = [seed.to_bytes(8, "little") for seed in seeds]
-        self._asked = 0
+        self._asked = asked
 
     def uniform(self, count: int) -> Tensor:
         return torch.from_numpy(self._bits(count) * 2.0**-53)
 
     def normal(self, count: int) -> Tensor:
         return torch.from_numpy(ndtri((self._bits(count) + 0.5) * 2.0**-53))
+
+    def only(self, rows: np.ndarray) -> StreamDraws:
+        return StreamDraws([self._seeds[row] for row in rows], self._asked)
 
     def _bits(self, count: int) -> np.ndarray:
         """Whole numbers below 2^53, [n, count]; new ones at every call."""

@@ -24,6 +24,8 @@ _RULES: dict[str, type[Rule]] = {
 }
 
 NAMES: tuple[str, ...] = tuple(_RULES)
+NODE_NAMES: tuple[str, ...] = tuple(name for name in _RULES if name != "block")
+"""The rules that judge a node at a time, in trees of any shape."""
 
 
 def get(name: str) -> Rule:
@@ -34,4 +36,4 @@ def get(name: str) -> Rule:
         raise InputError(f"rule: {name!r} is not an acceptance rule; choose one of {', '.join(NAMES)}") from None
 
 
-__all__ = ["NAMES", "Block", "Draws", "Rule", "bound", "get"]
+__all__ = ["NAMES", "NODE_NAMES", "Block", "Draws", "Rule", "bound", "get"]

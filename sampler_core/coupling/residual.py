@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .rule import Array, Draws, likelihood
 
-# Trials per chunk: the sequence never depends on the other rows, so that trial t of a row is always the same draw.
+# Trials per chunk: they never depend on the other rows, so that trial t of a row is always the same draw.
 _FIRST_CHUNK = 32
 _LARGEST_CHUNK = 4096
 _MAX_TRIALS = 1 << 20
@@ -33,10 +33,12 @@ def draw_residual(
     rows = np.arange(len(delta))
     chunk, trials = _FIRST_CHUNK, 0
     while len(rows):
-        every = draws.normal(chunk) if floor is None else _above(floor - delta, draws.uniform(chunk))
-        z = every.numpy()[rows]
-        uniform = draws.uniform(chunk).numpy()[rows]
         own = delta[rows, None]
+        if floor is None:
+            z = draws.normal(chunk).numpy()
+        else:
+            z = _above(floor[rows, None] - own, draws.uniform(chunk).numpy())
+        uniform = draws.uniform(chunk).numpy()
         ratio = likelihood(own, own + z)
         kept = uniform < 1.0 - taken(own + z, ratio, rows) / ratio
         trials += chunk
@@ -44,11 +46,11 @@ def draw_residual(
             kept[:, -1] = True
         found = kept.any(axis=1)
         chosen[rows[found]] = z[found, kept[found].argmax(axis=1)]
-        rows = rows[~found]
+        rows, draws = rows[~found], draws.only(np.flatnonzero(~found))
         chunk = min(4 * chunk, _LARGEST_CHUNK)
     return torch.from_numpy(delta + chosen)
 
 
-def _above(a: Array, uniform: Tensor) -> Tensor:
-    """Standard normals above a [n], or above 5 where a is larger, from uniforms [n, k]."""
-    return torch.from_numpy(-ndtri((1.0 - uniform.numpy()) * ndtr(-np.minimum(a, 5.0))[:, None]))
+def _above(a: Array, uniform: Array) -> Array:
+    """Standard normals [n, k] above a [n, 1], or above 5 where a is larger."""
+    return -ndtri((1.0 - uniform) * ndtr(-np.minimum(a, 5.0)))

@@ -21,6 +21,8 @@ class Draws(Protocol):
 
     def normal(self, k: int) -> Tensor: ...  # [n, k]
 
+    def only(self, rows: Array) -> Draws: ...  # what these verifications would be given next
+
 
 class Rule(Protocol):
     """A coupling of K iid draft candidates with one draw from the target.

@@ -110,3 +110,6 @@ class SharedDraws:
 
     def normal(self, count: int) -> Tensor:
         return torch.randn((self._n, count), dtype=torch.float64, generator=self._generator)
+
+    def only(self, rows: np.ndarray) -> SharedDraws:
+        return SharedDraws(len(rows), self._generator)

@@ -12,9 +12,9 @@ from torch import Tensor
 class Shared:
     """n verifications fed from one generator."""
 
-    def __init__(self, n: int, seed: int) -> None:
+    def __init__(self, n: int, seed: int | torch.Generator) -> None:
         self._n = n
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
 
     def uniform(self, k: int) -> Tensor:
         return torch.rand(self._n, k, dtype=torch.float64, generator=self._generator)
@@ -22,12 +22,18 @@ class Shared:
     def normal(self, k: int) -> Tensor:
         return torch.randn(self._n, k, dtype=torch.float64, generator=self._generator)
 
+    def only(self, rows) -> Shared:
+        return Shared(len(rows), self._generator)
+
 
 class Streams:
     """One generator per verification, as the engine has it."""
 
-    def __init__(self, seeds: list[int]) -> None:
-        self._each = [Shared(1, seed) for seed in seeds]
+    def __init__(self, seeds: list[int] | list[Shared]) -> None:
+        self._each = [Shared(1, seed) if isinstance(seed, int) else seed for seed in seeds]
+
+    def only(self, rows) -> Streams:
+        return Streams([self._each[row] for row in rows])
 
     def uniform(self, k: int) -> Tensor:
         return torch.cat([each.uniform(k) for each in self._each])
@@ -47,6 +53,9 @@ class Constant:
 
     def normal(self, k: int) -> Tensor:
         return torch.full((self._n, k), self._normal, dtype=torch.float64)
+
+    def only(self, rows) -> Constant:
+        return Constant(len(rows), float(self._uniform), float(self._normal))
 
 
 @pytest.fixture(autouse=True)

@@ -104,12 +104,12 @@ def test_rank_weights_are_odds(width):
 
 
 def test_rules_are_found_by_name():
-    assert coupling.NAMES == ("reflection", "greedy", "rass", "optimal")
+    assert coupling.NAMES == ("reflection", "greedy", "rass", "optimal", "block")
     for name in coupling.NAMES:
         assert coupling.get(name).name == name
 
 
 @pytest.mark.parametrize("name", ["Greedy", "", "best", None, ["rass"]])
 def test_an_unknown_rule_lists_the_known_ones(name):
-    with pytest.raises(InputError, match="reflection, greedy, rass, optimal"):
+    with pytest.raises(InputError, match="reflection, greedy, rass, optimal, block"):
         coupling.get(name)
