@@ -59,13 +59,12 @@ def sample(
     denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
     never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
     sampler bit for bit. rule: one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter:
-    "look_ahead", "frozen", or a draft model, called like denoise.
-    seed: one for all images, or one each. callback(Progress) runs after every round in which the slowest image has
-    advanced. noise: a source that replaces the keyed streams. Returns the latent [B, ...] and a Report.
+    "look_ahead", "frozen", or a draft model, called like denoise. seed: one for all images, or one each.
+    callback(Progress) runs after every round in which the slowest image has advanced. noise: a source that replaces
+    the keyed streams. rows, cost: what `Auto` plans with. Returns the latent [B, ...] and a Report.
 
     Raises InputError for inputs that cannot be sampled and NonFiniteError when the target returns NaN or infinity.
-    Source: De Bortoli et al. 2025 (arXiv 2501.05370), for trees arXiv 2609.17691 and 2610.02251, for
-    "block" arXiv 2606.13426.
+    Sources: De Bortoli et al. 2025 (arXiv 2501.05370); trees: arXiv 2609.17691, 2610.02251; blocks: arXiv 2606.13426.
     """
     started = time.perf_counter()
     if x.ndim < 2 or not x.is_floating_point():
@@ -80,7 +79,7 @@ def sample(
     target = Target(denoise)
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
-    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead" or isinstance(judge, coupling.Block), cost)
+    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
     if isinstance(judge, coupling.Block):
         _require_chains(tree, plan, drafter)
     guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .coupling.expected import expected_acceptance
+from .coupling.expected import chain_passes, expected_acceptance
 from .errors import InputError
 from .tree import Tree, chain
 
@@ -76,7 +76,7 @@ class Auto:
         self._rows, self._rule, self._ahead = int(rows), rule, ahead
         self._cost = tuple(float(c) for c in cost[:rows]) if cost is not None else (1.0,) * self._rows
         self.depth = self._rows - 1
-        self.width = 1 if ahead else min(MAX_CHILDREN, self._rows - 1)
+        self.width = 1 if ahead or rule == "block" else min(MAX_CHILDREN, self._rows - 1)
         # The running mean of ln delta by depth, NaN where nothing has been verified.
         self._log = np.full((images, self._rows), math.nan)
         self._known = np.zeros(images, dtype=np.int64)
@@ -105,6 +105,8 @@ class Auto:
         if self._ahead:
             longest = min(self.depth, max(0, int(self._known[image]) - step) + NEW_STEPS)
             tree = chain(_best_depth(*key, longest, self._cost))
+        elif self._rule == "block":
+            tree = chain(_best_block(*key, self._cost))
         else:
             tree = _best_tree(*key, self._rows, self._rule, self._cost)
         self._idle[image] = 0 if tree.depth else self._idle[image] + 1
@@ -127,6 +129,14 @@ def _best_depth(first: int, growth: int, longest: int, cost: tuple[float, ...]) 
         if progress / cost[d] > best * (1 + 1e-9):
             best, depth = progress / cost[d], d
     return depth
+
+
+@lru_cache(maxsize=1024)
+def _best_block(first: int, growth: int, cost: tuple[float, ...]) -> int:
+    """The chain depth with the best expected progress per cost where chains are judged as a block."""
+    passes = chain_passes(_deltas(first, growth, len(cost) - 1))
+    progress = 1.0 + np.concatenate([[0.0], np.cumsum(passes)])
+    return int(np.argmax(progress / np.array(cost) - 1e-9 * np.arange(len(cost))))
 
 
 @lru_cache(maxsize=1024)

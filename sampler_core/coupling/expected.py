@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -27,3 +28,13 @@ def expected_acceptance(rule: str, delta: float, width: int) -> float:
         taken = np.minimum(density(u, rank_weights(one, width)), likelihood(one[:, None], u)) * np.exp(-0.5 * u**2)
         return float(taken.sum() * (u[0, 1] - u[0, 0]) / math.sqrt(2 * math.pi))
     return bound(delta, 1 if rule in ("reflection", "block") else width)
+
+
+def chain_passes(deltas: Sequence[float]) -> np.ndarray:
+    """The probability that block verification commits each step of a chain, to about 1 %: E P_i, over 4,096 chains."""
+    u = np.random.default_rng(0).standard_normal((len(deltas), 4096))
+    log_p, passes = np.zeros(4096), np.zeros(len(deltas))
+    for i, delta in enumerate(deltas):
+        log_p = np.minimum(0.0, log_p + delta * (u[i] - 0.5 * delta))
+        passes[i] = np.exp(log_p).mean()
+    return passes

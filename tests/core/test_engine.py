@@ -46,10 +46,11 @@ def test_a_batch_is_its_images(rule: str, drafter: str) -> None:
     guess = "frozen" if drafter == "frozen" else lambda x, s: 0.9 * denoise(x, s)
     x = torch.randn(7, 2, generator=torch.Generator().manual_seed(4))
     seeds = [100 + b for b in range(7)]
-    together, report = run(denoise, x, seed=seeds, rule=rule, drafter=guess)
+    tree = (1, 1, 1, 1) if rule == "block" else (2, 2, 1)
+    together, report = run(denoise, x, seed=seeds, rule=rule, drafter=guess, tree=tree)
     assert report.calls < 7 * 12
     for b in range(7):
-        alone, _ = run(denoise, x[b : b + 1], seed=[seeds[b]], rule=rule, drafter=guess)
+        alone, _ = run(denoise, x[b : b + 1], seed=[seeds[b]], rule=rule, drafter=guess, tree=tree)
         assert torch.equal(alone[0], together[b])
 
 

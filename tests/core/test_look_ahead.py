@@ -23,7 +23,7 @@ def test_law(d: int, kernel: str, tree: tuple[int, ...]) -> None:
     assert worst(d, kernel, n=RUNS, rule="reflection", tree=tree, drafter="look_ahead") > ALARM
 
 
-@pytest.mark.parametrize("rule", sampler_core.coupling.NAMES)
+@pytest.mark.parametrize("rule", sampler_core.coupling.NODE_NAMES)
 def test_law_of_every_rule(rule: str) -> None:
     assert worst(2, "flow_ancestral", rule=rule, tree=(2, 1, 1), drafter="look_ahead") > ALARM
 
