@@ -124,36 +124,20 @@ def test_pairs_of_rounding_are_left_out() -> None:
 
 
 def test_a_linear_target_is_learnt() -> None:
-    """D = M x + v with a scalar M in every block: after two evaluations of a step the guess is right."""
+    """D = M x + v with a scalar M in every block: a third of the frozen guess's error is left, at steps never met."""
 
     def target(x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
         scale = torch.tensor([0.5, -1.0]).repeat_interleave(8)
         return scale * x + 0.3
 
-    x = torch.randn(1, 4, 8, 16, generator=torch.Generator().manual_seed(1))
-    _, report = sampler_core.sample(
-        target,
-        x,
-        schedule(20, True),
-        kernel="flow_ancestral",
-        tree=(1,) * 6,
-        rule="reflection",
-        drafter="look_ahead",
-        seed=2,
-    )
-    _, frozen = sampler_core.sample(
-        target,
-        x,
-        schedule(20, True),
-        kernel="flow_ancestral",
-        tree=(1,) * 6,
-        rule="reflection",
-        drafter="frozen",
-        seed=2,
-    )
-    late = [d for d in report.deltas[8:] if d is not None]
-    assert np.median(late) < 0.2 * np.median([d for d in frozen.deltas[8:] if d is not None])
-    assert report.calls < frozen.calls
+    x = torch.randn(24, 4, 8, 16, generator=torch.Generator().manual_seed(1))
+    settings = {"kernel": "flow_ancestral", "tree": (1,) * 6, "rule": "reflection", "seed": 2}
+    _, report = sampler_core.sample(target, x, schedule(20, True), drafter="look_ahead", **settings)
+    _, frozen = sampler_core.sample(target, x, schedule(20, True), drafter="frozen", **settings)
+    # A step's delta is the mean over 24 images, some of which meet it without an evaluation to go by.
+    late = np.median(report.deltas[8:-1]), np.median(frozen.deltas[8:-1])
+    assert late[0] < 0.4 * late[1]
+    assert report.calls < frozen.calls and report.accepted / report.proposed > frozen.accepted / frozen.proposed
 
 
 @pytest.mark.parametrize("tree", ["auto", (1, 1, 1), (2, 1, 1)])
