@@ -7,7 +7,7 @@ from comfy_api.v0_0_2 import io
 from .types import AUTO, CATEGORY, DraftTree, TreeSettings
 
 # Names of sampler_core.coupling, most successful first: the first is the default.
-RULES = ["optimal", "rass", "greedy", "reflection"]
+RULES = ["optimal", "rass", "greedy", "reflection", "block"]
 DRAFTERS = ["look_ahead", "frozen"]
 MAX_ROWS = 256
 
@@ -47,7 +47,8 @@ class ConfigureDraftTree(io.ComfyNode):
                         "optimal: accepts as often as any rule can. "
                         "rass: ranks the choices before judging. "
                         "greedy: judges the choices one after the other (D-GRS). "
-                        "reflection: judges only the first choice; for chains of width 1."
+                        "reflection: judges only the first choice; for chains of width 1. "
+                        "block: judges a whole chain at once; for chains and auto, with frozen drafts or a draft model."
                     ),
                 ),
                 io.Combo.Input(

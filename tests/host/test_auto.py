@@ -120,6 +120,13 @@ def test_costs_between_measured_points(ours: Any, points: Any, rows: int, expect
     assert ours.host.cost.interpolate(points, rows) == pytest.approx(expected)
 
 
+def test_block_needs_other_drafts(render: Any) -> None:
+    with pytest.raises(ValueError, match="(?s)Speculative KSampler.*block.*look"):
+        render(tiny_models.flow(), _latent(), *_prompts(), widths=(1, 1), rule="block", drafter="look_ahead")
+    _, report = render(tiny_models.flow(), _latent(), *_prompts(), widths=(1, 1), rule="block", drafter="frozen")
+    assert report["mode"] == "tree" and report["rule"] == "block"
+
+
 @pytest.mark.parametrize("text", ["auto", " Auto "])
 def test_auto_is_a_width(ours: Any, text: str) -> None:
     assert ours.configure.parse_widths(text) == "auto"
