@@ -58,7 +58,8 @@ def sample(
 
     denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
     never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
-    sampler bit for bit. rule: one of coupling.NAMES. drafter: "frozen", or a draft model, called like denoise.
+    sampler bit for bit; "auto" plans every call, of at most `rows` rows an image, by `cost` (see planning.Auto). rule:
+    one of coupling.NAMES. drafter: "look_ahead", "frozen", or a draft model, called like denoise.
     seed: one for all images, or one each. callback(Progress) runs after every round in which the slowest image has
     advanced. noise: a source that replaces the keyed streams. Returns the latent [B, ...] and a Report.
 
@@ -79,7 +80,7 @@ def sample(
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
     plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
-    guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)
+    guesser, draft_model = _drafter(drafter, x, given, chain.steps)
     noise = noise or Streams(seeds, x, chain.draws)
     widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
     report = Report(chain.steps, len(x), kernel, rule, widths, guesser.name)
@@ -208,7 +209,7 @@ def _plan(
 
 
 def _drafter(
-    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int, depth: int
+    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int
 ) -> tuple[drafting.Drafter, Target | None]:
     if callable(drafter):
         model = Target(drafter, "draft model")
@@ -216,7 +217,7 @@ def _drafter(
     if drafter == "frozen":
         return drafting.Frozen(), None
     if drafter == "look_ahead":
-        return LookAhead(x, steps, depth), None
+        return LookAhead(x, steps), None
     raise InputError(f"drafter: {drafter!r} is unknown; use 'look_ahead', 'frozen' or a draft model.")
 
 
