@@ -27,7 +27,7 @@ def sample(
     tree_module = importlib.import_module(f"{core.__name__}.tree")
     chain = core.kernels.build("flow_ancestral", sigmas)
     plan = engine._plan(tree, rows, rule, 1, False, None)
-    guesser, draft_model = engine._drafter(drafter, x, x.dtype, chain.steps, plan.depth)
+    guesser, draft_model = engine._drafter(drafter, x, x.dtype, chain.steps)
     noise, judge = core.noise.Streams([seed], x, chain.draws), core.coupling.get(rule)
     report = core.Report(chain.steps, 1, "flow_ancestral", rule, (), guesser.name)
     step, latest, image = np.zeros(1, dtype=np.int64), torch.zeros_like(x), np.zeros(1, dtype=np.int64)

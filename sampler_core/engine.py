@@ -58,10 +58,11 @@ def sample(
 
     denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
     never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
-    sampler bit for bit. rule: one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter:
-    "look_ahead", "frozen", or a draft model, called like denoise. seed: one for all images, or one each.
-    callback(Progress) runs after every round in which the slowest image has advanced. noise: a source that replaces
-    the keyed streams. rows, cost: what `Auto` plans with. Returns the latent [B, ...] and a Report.
+    sampler bit for bit; "auto" plans every call, of at most `rows` rows an image, by `cost` (see planning.Auto). rule:
+    one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter: "look_ahead", "frozen", or a
+    draft model, called like denoise. seed: one for all images, or one each. callback(Progress) runs after every round
+    in which the slowest image has advanced. noise: a source that replaces the keyed streams. Returns the latent
+    [B, ...] and a Report.
 
     Raises InputError for inputs that cannot be sampled and NonFiniteError when the target returns NaN or infinity.
     Sources: De Bortoli et al. 2025 (arXiv 2501.05370); trees: arXiv 2609.17691, 2610.02251; blocks: arXiv 2606.13426.
@@ -82,7 +83,7 @@ def sample(
     plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
     if isinstance(judge, coupling.Block):
         _require_chains(tree, plan, drafter)
-    guesser, draft_model = _drafter(drafter, x, given, chain.steps, plan.depth)
+    guesser, draft_model = _drafter(drafter, x, given, chain.steps)
     noise = noise or Streams(seeds, x, chain.draws)
     widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
     report = Report(chain.steps, len(x), kernel, rule, widths, guesser.name)
@@ -226,7 +227,7 @@ def _require_chains(tree: Sequence[int] | str, plan: Plan, drafter: str | Callab
 
 
 def _drafter(
-    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int, depth: int
+    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int
 ) -> tuple[drafting.Drafter, Target | None]:
     if callable(drafter):
         model = Target(drafter, "draft model")
@@ -234,7 +235,7 @@ def _drafter(
     if drafter == "frozen":
         return drafting.Frozen(), None
     if drafter == "look_ahead":
-        return LookAhead(x, steps, depth), None
+        return LookAhead(x, steps), None
     raise InputError(f"drafter: {drafter!r} is unknown; use 'look_ahead', 'frozen' or a draft model.")
 
 

@@ -109,7 +109,7 @@ class LookAhead:
     name = "look_ahead"
     needs_history = True
 
-    def __init__(self, like: Tensor, steps: int, depth: int) -> None:
+    def __init__(self, like: Tensor, steps: int) -> None:
         self._blocks = blocks = Blocks(like.shape[1:])
         self._least = LEAST**2 * blocks.elements
         # Where the last evaluation of a step is: the number of its round, -1 for none, and its row there.
@@ -147,11 +147,10 @@ class LookAhead:
         if len(first := np.flatnonzero(~again)):  # a first point stands alone
             pair[as_slice(first)] = 0
         self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
-        below = np.where(steps > 0, self._row[images, steps - 1], -1)
-        below[self._round[images, steps - 1] != self._count] = -1
-        below[steps == 0] = -1
+        with_it = (steps > 0) & (self._round[images, steps - 1] == self._count)
+        below = np.where(with_it, self._row[images, steps - 1], -1)
 
-        upper = np.flatnonzero(below >= 0)
+        upper = np.flatnonzero(with_it)
         products = [pair @ pair.mT, pick(pair, as_slice(upper)) @ pick(pair, as_slice(below[upper])).mT]
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
         scalars = torch.cat(products).cpu().to(torch.float64).numpy()
