@@ -22,13 +22,14 @@ def sample(
 ) -> tuple[Tensor, Any]:
     """As `sampler_core.sample` for the kernel "flow_ancestral" and a latent [1, ...], with draws of the same keys."""
     engine = importlib.import_module(f"{core.__name__}.engine")
+    blocks = importlib.import_module(f"{core.__name__}.blocks")
     growth = importlib.import_module(f"{core.__name__}.growth")
     verification = importlib.import_module(f"{core.__name__}.verification")
     tree_module = importlib.import_module(f"{core.__name__}.tree")
     chain = core.kernels.build("flow_ancestral", sigmas)
     plan = engine._plan(tree, rows, rule, 1, False, None)
-    guesser, draft_model = engine._drafter(drafter, x, x.dtype, chain.steps)
     noise, judge = core.noise.Streams([seed], x, chain.draws), core.coupling.get(rule)
+    guesser, draft_model = engine._drafter(drafter, x, blocks.Whole(), x.dtype, chain.steps)
     report = core.Report(chain.steps, 1, "flow_ancestral", rule, (), guesser.name)
     step, latest, image = np.zeros(1, dtype=np.int64), torch.zeros_like(x), np.zeros(1, dtype=np.int64)
     while step[0] < chain.steps:

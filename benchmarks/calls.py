@@ -34,7 +34,8 @@ class Method:
     name: str
     rule: str
     drafter: str  # "frozen", "look_ahead" or "model"
-    tree: str  # "chain", "tree" (fixed widths, planned once) or "auto"
+    tree: str  # "chain", "tree" (fixed widths, planned once), "side" (a chain and one more child of the root) or "auto"
+    asked: bool = False  # measured only where --only names it
 
 
 METHODS = (
@@ -46,6 +47,7 @@ METHODS = (
     Method("ours, frozen", "optimal", "frozen", "auto"),
     Method("ours, chain", "reflection", "look_ahead", "chain"),
     Method("ours", "optimal", "look_ahead", "auto"),
+    Method("side branches", "greedy", "look_ahead", "side", True),
 )
 
 
@@ -55,7 +57,7 @@ def main() -> None:
     target, draft = _targets(options)
     rows = []
     for method in METHODS:
-        if options.only and method.name not in options.only:
+        if method.name not in options.only if options.only else method.asked:
             continue
         if (method.drafter == "model" and draft is None) or method.rule not in core.coupling.NAMES:
             continue
@@ -82,6 +84,9 @@ def measure(
     tree: Any = "auto"
     if method.tree == "chain":
         tree = (1,) * (_survival(core, target, options) if method.rule == "block" else options.rows - 1)
+    elif method.tree == "side":
+        chain = [(0,) * depth for depth in range(options.rows - 1)]
+        tree = core.tree.Tree(tuple(sorted([*chain, (1,)], key=lambda path: (len(path), path))))
     elif method.tree == "tree":
         tree = _widths(core, method, target, options)
     started = time.perf_counter()
@@ -108,7 +113,7 @@ def measure(
         "acceptance": round(sum(r.accepted for r in reports) / max(1, sum(r.proposed for r in reports)), 4),
         "model": target.name,
         "seeds": options.seeds,
-        "tree": list(tree) if isinstance(tree, tuple) else tree,
+        "tree": list(tree) if isinstance(tree, tuple) else method.tree,
         "draft_calls": sum(r.draft_calls for r in reports),
         "seconds": round(time.perf_counter() - started, 1),
     }

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .blocks import Whole
 from .rows import pick
 from .target import Target
 
@@ -59,9 +60,8 @@ class DraftModel:
     name = "draft model"
     needs_history = False
 
-    def __init__(self, model: Target, like: Tensor, given: torch.dtype) -> None:
-        self._model = model
-        self._given = given
+    def __init__(self, model: Target, like: Tensor, blocks: Whole) -> None:
+        self._model, self._blocks = model, blocks
         self._carry = torch.zeros_like(like)
         self._faults = torch.zeros((), dtype=torch.int64, device=like.device)
 
@@ -71,7 +71,7 @@ class DraftModel:
         return int(self._faults)
 
     def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        guess = self._model(x.to(self._given), sigma, images).to(x.dtype)
+        guess = self._model.of_blocks(x, sigma, images, self._blocks)
         guess = guess + self._carry[torch.from_numpy(images).to(x.device)]
         finite = _finite_rows(guess)
         self._faults += (~finite).sum()

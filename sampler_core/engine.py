@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from . import coupling, drafting, kernels
+from .blocks import Blocks, Whole
 from .errors import InputError
 from .growth import Draft, grow
 from .kernels import Kernel
 from .look_ahead import LookAhead
-from .noise import Noise, Streams, image_seed
+from .noise import Noise, Split, Streams, image_seed
 from .planning import Auto, Fixed, Plan
 from .report import Report
-from .rows import as_slice, pick
+from .rows import as_slice, pick, put
 from .target import Target
 from .tree import Layout, Tree, layout_of_one
 from .verification import Path, require_finite, verify
@@ -45,7 +46,7 @@ def sample(
     kernel: str,
     eta: float = 1.0,
     s_noise: float = 1.0,
-    tree: Sequence[int] | str,
+    tree: Sequence[int] | str | Tree,
     rule: str,
     drafter: str | Callable[..., Tensor],
     seed: int | Sequence[int],
@@ -53,16 +54,17 @@ def sample(
     noise: Noise | None = None,
     rows: int = 8,
     cost: Sequence[float] | None = None,
+    draft_cost: float = 0.0,
 ) -> tuple[Tensor, Report]:
     """Sample x at sigmas[0] down to sigmas[-1]; the result has exactly the law of the stock sampler.
 
     denoise(x [rows, ...], sigma [rows]) -> [rows, ...] is the target's denoised prediction (see `Target`). x: [B, ...],
-    never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth; () is the stock
-    sampler bit for bit; "auto" plans every call, of at most `rows` rows an image, by `cost` (see planning.Auto). rule:
-    one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter: "look_ahead", "frozen", or a
-    draft model, called like denoise. seed: one for all images, or one each. callback(Progress) runs after every round
-    in which the slowest image has advanced. noise: a source that replaces the keyed streams. Returns the latent
-    [B, ...] and a Report.
+    never changed. sigmas: [N + 1], falling. kernel: one of kernels.FAMILIES. tree: widths per depth, or a Tree; () is
+    the stock sampler bit for bit; "auto" plans every call, of at most `rows` rows an image, by `cost` and `draft_cost`
+    (see planning.Auto). rule: one of coupling.NAMES; "block" judges chains, with drafts that reuse no noise. drafter:
+    "look_ahead", "frozen", or a draft model, called like denoise. seed: one for all images, or one each.
+    callback(Progress) runs after every round in which the slowest image has advanced. noise: a source that replaces
+    the keyed streams. Returns the latent [B, ...] and a Report.
 
     Raises InputError for inputs that cannot be sampled and NonFiniteError when the target returns NaN or infinity.
     Sources: De Bortoli et al. 2025 (arXiv 2501.05370); trees: arXiv 2609.17691, 2610.02251; blocks: arXiv 2606.13426.
@@ -73,24 +75,25 @@ def sample(
     judge = coupling.get(rule)
     seeds = _seeds(seed, len(x))
     if len(sigmas) < 2:
-        widths = () if isinstance(tree, str) else tuple(tree)
-        report = Report(0, len(x), kernel, rule, widths, str(drafter), "plain", "the schedule has no steps")
+        report = Report(0, len(x), kernel, rule, _widths(tree), str(drafter), "plain", "the schedule has no steps")
         return x.clone(), report
     chain = kernels.build(kernel, sigmas.to(x.device), eta, s_noise)
-    target = Target(denoise)
+    target = Target(denoise, x.dtype)
     # Half precision cannot hold a mean and a small spread together: states are kept in float32.
     given, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
-    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost)
+    plan = _plan(tree, rows, rule, len(x), drafter == "look_ahead", cost, draft_cost)
     if isinstance(judge, coupling.Block):
         _require_chains(tree, plan, drafter)
-    guesser, draft_model = _drafter(drafter, x, given, chain.steps)
-    noise = noise or Streams(seeds, x, chain.draws)
-    widths = () if isinstance(tree, str) else tuple(int(w) for w in tree)
-    report = Report(chain.steps, len(x), kernel, rule, widths, guesser.name)
+    report = Report(chain.steps, len(x), kernel, rule, _widths(tree))
+    blocks = Blocks(x.shape[1:]) if drafter == "look_ahead" else Whole()
+    guesser, draft_model = _drafter(drafter, blocks.split(x), blocks, given, chain.steps)
+    report.drafter = guesser.name
     _explain(report, chain, plan)
     if plan.depth == 0:
-        x = _plain(chain, target, x, given, noise, report, callback, started)
+        x = _plain(chain, target, x, noise or Streams(seeds, x, chain.draws), report, callback, started)
         return x.to(given), report
+    noise = Split(noise, blocks) if noise else Streams(seeds, x, chain.draws, blocks)
+    x = blocks.split(x)
     latest = torch.zeros_like(x)
     step = np.zeros(len(x), dtype=np.int64)
     layouts: dict[tuple[object, ...], Layout] = {}
@@ -101,16 +104,16 @@ def sample(
             reach[step[active] == 0] = 0
         trees = plan.trees(active, step[active])
         layout = _layout(layouts, trees, reach)
-        index = torch.from_numpy(active).to(x.device)
-        draft = grow(layout, active, x[index], step[active], chain, guesser, latest[index], noise)
+        own = as_slice(active)
+        draft = grow(layout, active, pick(x, own), step[active], chain, guesser, pick(latest, own), noise)
         # 2. Judge every node in one call.
-        denoised = target(draft.x.to(given), chain.sigma(draft.steps), draft.images).to(x.dtype)
+        denoised = target.of_blocks(draft.x, chain.sigma(draft.steps), draft.images, blocks)
         # 3. Verify.
         path = verify(draft, denoised, chain, judge, noise)
         # 4. Commit.
         stop = as_slice(path.stop)
-        latest[index] = pick(denoised, stop)
-        x[index] = _next_state(draft, path, pick(draft.x, stop), pick(denoised, stop), chain, noise)
+        put(latest, own, pick(denoised, stop))
+        put(x, own, _next_state(draft, path, pick(draft.x, stop), pick(denoised, stop), chain, noise))
         guesser.observe(draft, path, denoised)
         judged = layout.inner[path.inner]
         report.add(draft.steps[judged], path.delta[path.inner], path.accepted)
@@ -118,25 +121,25 @@ def sample(
         plan.evaluated(draft.images[path.line], draft.steps[path.line] + 1)
         before = int(step.min())
         step[active] += path.length
-        for image in active:
-            noise.spend(int(image), int(step[image]))
+        for image in active.tolist():
+            noise.spend(image, int(step[image]))
 
         report.calls, report.rows = target.calls, target.rows
         report.seconds = time.perf_counter() - started
         if draft_model:
             report.draft_calls, report.draft_rows = draft_model.calls, draft_model.rows
         if callback and (done := int(step.min())) > before:
-            callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), x, latest, report))
+            seen = blocks.join(x), blocks.join(latest)
+            callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), *seen, report))
     report.draft_faults = getattr(guesser, "faults", 0)
     report.seconds = time.perf_counter() - started
-    return x.to(given), report
+    return blocks.join(x).to(given), report
 
 
 def _plain(
     chain: Kernel,
     target: Target,
     x: Tensor,
-    given: torch.dtype,
     noise: Noise,
     report: Report,
     callback: Callable[[Progress], None] | None,
@@ -146,7 +149,7 @@ def _plain(
     images = np.arange(len(x))
     for i in range(chain.steps):
         steps = np.full(len(x), i)
-        denoised = target(x.to(given), chain.sigma(steps), images).to(x.dtype)
+        denoised = target(x, chain.sigma(steps), images)
         require_finite(bool(torch.isfinite(denoised).all()))
         c = chain.at(steps, x.ndim)
         x = chain.mean(c, x, denoised)
@@ -202,16 +205,29 @@ def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
 
 
 def _plan(
-    tree: Sequence[int] | str, rows: int, rule: str, images: int, ahead: bool, cost: Sequence[float] | None
+    tree: Sequence[int] | str | Tree,
+    rows: int,
+    rule: str,
+    images: int,
+    ahead: bool,
+    cost: Sequence[float] | None,
+    draft_cost: float = 0.0,
 ) -> Plan:
+    if isinstance(tree, Tree):
+        return Fixed(tree)
     if isinstance(tree, str):
         if tree != "auto":
             raise InputError(f"tree: {tree!r} is not possible; use widths such as (2, 2, 1, 1), or 'auto'.")
-        return Auto(rows, rule, images, ahead, cost)
+        return Auto(rows, rule, images, ahead, cost, draft_cost)
     return Fixed(Tree.from_widths(tree))
 
 
-def _require_chains(tree: Sequence[int] | str, plan: Plan, drafter: str | Callable[..., Tensor]) -> None:
+def _widths(tree: Sequence[int] | str | Tree) -> tuple[int, ...]:
+    """What the report says of a tree: its widths, () where it has none."""
+    return () if isinstance(tree, (str, Tree)) else tuple(int(w) for w in tree)
+
+
+def _require_chains(tree: Sequence[int] | str | Tree, plan: Plan, drafter: str | Callable[..., Tensor]) -> None:
     """InputError where block verification would not be exact."""
     if drafter == "look_ahead":
         raise InputError(
@@ -227,11 +243,11 @@ def _require_chains(tree: Sequence[int] | str, plan: Plan, drafter: str | Callab
 
 
 def _drafter(
-    drafter: str | Callable[..., Tensor], x: Tensor, given: torch.dtype, steps: int
+    drafter: str | Callable[..., Tensor], x: Tensor, blocks: Whole, given: torch.dtype, steps: int
 ) -> tuple[drafting.Drafter, Target | None]:
     if callable(drafter):
-        model = Target(drafter, "draft model")
-        return drafting.DraftModel(model, x, given), model
+        model = Target(drafter, given, "draft model")
+        return drafting.DraftModel(model, x, blocks), model
     if drafter == "frozen":
         return drafting.Frozen(), None
     if drafter == "look_ahead":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rows import Rows, as_slice, pick
+from .rows import Rows, as_slice, pick, put
 
 if TYPE_CHECKING:
     from .growth import Draft
@@ -22,68 +22,43 @@ SHRINK = 0.3  # pull of a block's slope towards the global one
 SLOPE = (-3.0, 1.5)  # guidance makes slopes negative: D = w D_c - (w - 1) D_u
 SYMMETRY = 0.8  # how far the target's Jacobian is taken to be symmetric; that of a perfect denoiser is
 DOUBT = (0.003, 0.303)  # of the step's own pair, and of the pair of the step below
-BLOCK = 8  # latent pixels
 LEAST = 2e-5  # root mean square of a displacement that tells more of the target than of its rounding
-
-
-class Blocks:
-    """Square blocks of the last two dimensions of a latent; a latent of fewer than three dimensions is one block."""
-
-    def __init__(self, shape: torch.Size, size: int = BLOCK) -> None:
-        self._shape = tuple(shape)
-        self.count, self.elements = 1, shape.numel()
-        self._grid: tuple[int, int] | None = None
-        if len(shape) >= 3 and (shape[-1] > size or shape[-2] > size):
-            self._grid = h, w = -(-shape[-2] // size), -(-shape[-1] // size)
-            self._size, self._pad = size, (0, w * size - shape[-1], 0, h * size - shape[-2])
-            self._depth = shape.numel() // (shape[-1] * shape[-2])
-            self.count, self.elements = h * w, self._depth * size * size
-
-    def split(self, x: Tensor) -> Tensor:
-        """[rows, ...] -> [rows, count, elements], zeros where a block hangs over the edge."""
-        if self._grid is None:
-            return x.reshape(len(x), 1, -1)
-        (h, w), s = self._grid, self._size
-        x = x.reshape(len(x), self._depth, *self._shape[-2:])
-        if any(self._pad):
-            x = torch.nn.functional.pad(x, self._pad)
-        return x.reshape(len(x), self._depth, h, s, w, s).permute(0, 2, 4, 1, 3, 5).reshape(len(x), h * w, -1)
-
-    def join(self, blocks: Tensor) -> Tensor:
-        """The inverse of `split`."""
-        if self._grid is None:
-            return blocks.reshape(len(blocks), *self._shape)
-        (h, w), s = self._grid, self._size
-        x = blocks.reshape(-1, h, w, self._depth, s, s).permute(0, 3, 1, 4, 2, 5)
-        x = x.reshape(len(blocks), self._depth, h * s, w * s)
-        if any(self._pad):
-            x = x[..., : self._shape[-2], : self._shape[-1]]
-        return x.reshape(len(blocks), *self._shape)
 
 
 @dataclass(frozen=True)
 class Round:
-    """Rows evaluated together, in blocks: states x and outputs d [rows, count, elements], the pair p, q of each
-    [rows, count, 2, elements] with its slope [rows, count, 1], below: [rows] the row of the step below, or -1, and
-    mix [rows, count, 4, 4], which makes a Jacobian of both pairs. steps: [rows] the stamp of all this.
+    """Rows evaluated together: states x and outputs d [rows, count, elements], slope [rows, count, 1].
+
+    pair: [count, slots, 2, elements], the pair p, q of every row in the slot it has, a slot of zeros before each
+    image's first; the slot before a row's is that of the step below. slot: [rows]. mix: [rows, count, 4, 4], which
+    makes a Jacobian of both pairs. steps: [rows] the stamp of all this.
     """
 
     steps: np.ndarray
     x: Tensor
     d: Tensor
     pair: Tensor
+    slot: np.ndarray
     slope: Tensor
-    below: np.ndarray
     mix: Tensor
 
-    def guess(self, x: Tensor, rows: Rows, below: Rows) -> Tensor:
-        """The outputs at states x [n, count, elements]. rows, below: [n] those of the steps and of the steps below."""
-        moved = x - pick(self.x, rows)
-        row = moved[:, :, None]  # products with a row vector on the left are several times faster
-        own, other = pick(self.pair, rows), pick(self.pair, below)  # where there is none below, its mix is 0
-        along = torch.cat([row @ own.mT, row @ other.mT], dim=3) @ pick(self.mix, rows)
-        guess = torch.addcmul(pick(self.d, rows), pick(self.slope, rows), moved)
-        return guess + (along[..., :2] @ own + along[..., 2:] @ other)[:, :, 0]
+    def guess(self, x: Tensor, rows: np.ndarray) -> Tensor:
+        """The outputs at states x [n, count, elements]; rows: [n] those of their steps."""
+        here = as_slice(rows)
+        if len(rows) == 1:
+            row, slot = int(rows[0]), int(self.slot[rows[0]])
+            pairs, mix = self.pair[:, slot - 1 : slot + 1].flatten(1, 2), self.mix[row]
+        else:
+            slots = torch.from_numpy(self.slot[rows][:, None] + np.array([-1, 0])).to(x.device)
+            blocks = torch.arange(x.shape[1], device=x.device)[:, None]
+            pairs = self.pair[blocks, slots[:, None]].reshape(-1, 4, x.shape[2])
+            mix = pick(self.mix, here).flatten(0, 1)
+        moved = x - pick(self.x, here)
+        row_wise = moved.reshape(-1, 1, x.shape[2])  # products with a row vector on the left are several times faster
+        along = torch.bmm(torch.bmm(row_wise, pairs.mT), mix)
+        guess = torch.addcmul(pick(self.d, here), pick(self.slope, here), moved)
+        guess.view(row_wise.shape).baddbmm_(along, pairs)
+        return guess
 
 
 class LookAhead:
@@ -110,63 +85,62 @@ class LookAhead:
     needs_history = True
 
     def __init__(self, like: Tensor, steps: int) -> None:
-        self._blocks = blocks = Blocks(like.shape[1:])
-        self._least = LEAST**2 * blocks.elements
+        images, count, elements = like.shape
+        self._least = LEAST**2 * elements
         # Where the last evaluation of a step is: the number of its round, -1 for none, and its row there.
-        self._round = np.full((len(like), steps), -1)
-        self._row = np.zeros((len(like), steps), dtype=np.int64)
+        self._round = np.full((images, steps), -1)
+        self._row = np.zeros((images, steps), dtype=np.int64)
         self._rounds: dict[int, Round] = {}
         self._count = 0
-        self._secants = np.zeros((2, len(like), steps, blocks.count))
+        self._secants = np.zeros((2, images, steps, count))
 
     def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        blocks = self._blocks.split(x)
         guess = held
         for places, found, rows in self._evaluated(images, steps):
-            below = as_slice(np.maximum(found.below[rows], 0))
             if len(places) == len(x):
-                return self._blocks.join(found.guess(blocks, as_slice(rows), below))
-            part = self._blocks.join(found.guess(pick(blocks, as_slice(places)), as_slice(rows), below))
+                return found.guess(x, rows)
+            part = found.guess(pick(x, as_slice(places)), rows)
             guess = guess.index_copy(0, torch.from_numpy(places).to(x.device), part)
         return guess
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
-        images, steps = draft.images[path.line], draft.steps[path.line]
-        line = as_slice(path.line)
-        x, d = self._blocks.split(pick(draft.x, line)), self._blocks.split(pick(denoised, line))
-        pair = x.new_empty(*x.shape[:2], 2, x.shape[2])
+        images, steps, line, firsts = _in_order(draft, path)
+        x, d = pick(draft.x, line), pick(denoised, line)
+        rows = np.arange(len(x))
+        slot = rows + np.cumsum(firsts)
+        pair = x.new_empty(x.shape[1], int(slot[-1]) + 1, 2, x.shape[2])
         again = np.zeros(len(x), dtype=bool)
-        for places, found, rows in self._evaluated(images, steps):
+        for places, found, found_rows in self._evaluated(images, steps):
             again[places] = True
-            here, there = as_slice(places), as_slice(rows)
+            here, slots, there = as_slice(places), as_slice(slot[places]), as_slice(found_rows)
             for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
-                if isinstance(here, slice):
-                    torch.sub(pick(old, there), new[here], out=pair[here, :, k])
+                if isinstance(slots, slice):
+                    torch.sub(pick(old, there), pick(new, here), out=pair[:, slots, k].transpose(0, 1))
                 else:
-                    pair[torch.from_numpy(here).to(x.device), :, k] = pick(old, there) - pick(new, here)
-        if len(first := np.flatnonzero(~again)):  # a first point stands alone
-            pair[as_slice(first)] = 0
-        self._round[images, steps], self._row[images, steps] = self._count, np.arange(len(x))
-        with_it = (steps > 0) & (self._round[images, steps - 1] == self._count)
-        below = np.where(with_it, self._row[images, steps - 1], -1)
-
-        upper = np.flatnonzero(with_it)
-        products = [pair @ pair.mT, pick(pair, as_slice(upper)) @ pick(pair, as_slice(below[upper])).mT]
+                    change = pick(old, there) - pick(new, here)
+                    pair[:, torch.from_numpy(slots).to(x.device), k] = change.transpose(0, 1)
+        # A first point stands alone, and so does a first step.
+        put(pair.transpose(0, 1), as_slice(np.concatenate([slot[firsts] - 1, slot[~again]])), 0.0)
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
-        scalars = torch.cat(products).cpu().to(torch.float64).numpy()
-        square, cross, other = scalars[: len(x)], np.zeros_like(scalars[: len(x)]), np.zeros_like(scalars[: len(x)])
-        cross[upper], other[upper] = scalars[len(x) :], square[below[upper]]
-        self._learn(images, steps, again, square)
+        square, cross = products(pair)
+        self._round[images, steps], self._row[images, steps] = self._count, rows
+        self._learn(images, steps, again, square[:, :, slot])
         slope = self._pooled(images, steps)
-        mixed = torch.from_numpy(_mix(square, cross, other, slope, self._least)).to(x)
+        mix = _mix(square[:, :, slot], cross[:, :, slot], square[:, :, slot - 1], slope, self._least)
+        mixed = torch.from_numpy(mix).to(x)
         sloped = torch.from_numpy(slope[..., None]).to(x)
-        self._rounds[self._count] = Round(steps, x, d, pair, sloped, below, mixed)
+        self._rounds[self._count] = Round(steps, x, d, pair, slot, sloped, mixed)
         self._count += 1
         self._forget(draft.active[draft.layout.image[: len(draft.active)]], draft.steps[: len(draft.active)])
 
     def _evaluated(self, images: np.ndarray, steps: np.ndarray) -> list[tuple[np.ndarray, Round, np.ndarray]]:
         """The last evaluations of these steps: for each round, the places in `steps`, the round, its rows."""
         number, row = self._round[images, steps], self._row[images, steps]
+        if len(number) == 1:
+            if (n := int(number[0])) < 0:
+                return []
+            check_measurable(self._rounds[n].steps[row], steps)
+            return [(np.zeros(1, dtype=np.int64), self._rounds[n], row)]
         found = []
         for n in dict.fromkeys(number[number >= 0].tolist()):
             places = np.flatnonzero(number == n)
@@ -182,12 +156,12 @@ class LookAhead:
         self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
 
     def _learn(self, images: np.ndarray, steps: np.ndarray, again: np.ndarray, square: np.ndarray) -> None:
-        """Add the secants <p, q> / <p, p> of steps that were evaluated before; square [rows, count, 2, 2]."""
-        norm = square[..., 0, 0].sum(axis=1)
-        usable = np.flatnonzero(again & (norm > self._least * self._blocks.count))
-        new = square[usable][..., 0] / norm[usable, None, None]  # [usable, count, 2]
+        """Add the secants <p, q> / <p, p> of steps that were evaluated before; square: [2, 2, rows, count]."""
+        norm = square[0, 0].sum(axis=1)
+        usable = np.flatnonzero(again & (norm > self._least * square.shape[3]))
         b, i = images[usable], steps[usable]
-        self._secants[:, b, i] = FADE * self._secants[:, b, i] + new.transpose(2, 0, 1)
+        new = square[:, 0, usable] / norm[usable, None]
+        self._secants[:, b, i] = FADE * self._secants[:, b, i] + new
 
     def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
@@ -200,40 +174,72 @@ class LookAhead:
         return np.clip((m + pull * common) / np.maximum(n + pull, 1e-9), *SLOPE)
 
 
-def _mix(square: np.ndarray, cross: np.ndarray, other: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
-    """M with J = slope + F' M' F for the rows F = (p1, q1, p2, q2) of a block: [..., 4, 4].
+def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, np.ndarray]:
+    """The rows of every line, image by image in the order of their steps, of which none is left out.
 
-    square, cross, other [..., 2, 2]: the products of the first pair (p1, q1) with itself, of the first with the second,
-    of the second with itself; slope [...]. Pairs are scaled to |p| = 1; one no longer than rounding is left out.
+    Returns images, steps and rows [l], and firsts [l], true at the first row of an image.
     """
-    squares = np.stack([square[..., 0, 0], other[..., 0, 0]], axis=-1)
-    usable = squares > least
-    scale = np.where(usable, 1.0 / np.sqrt(np.where(usable, squares, 1.0)), 0.0)
-    both = scale[..., :, None] * scale[..., None, :]
-    lam = slope[..., None, None]
-    pp, qp = np.empty_like(both), np.empty_like(both)
-    pp[..., 0, 0], pp[..., 1, 1] = squares[..., 0], squares[..., 1]
-    pp[..., 0, 1] = pp[..., 1, 0] = cross[..., 0, 0]
-    qp[..., 0, 0], qp[..., 0, 1], qp[..., 1, 0], qp[..., 1, 1] = (
-        square[..., 1, 0],
-        cross[..., 1, 0],
-        cross[..., 0, 1],
-        other[..., 1, 0],
-    )
-    pp, qp = pp * both, qp * both
-    one, two, off = 1.0 + DOUBT[0], 1.0 + DOUBT[1], pp[..., 0, 1]
-    determinant = one * two - off * off
-    inverse = np.empty_like(both)
-    inverse[..., 0, 0], inverse[..., 1, 1] = two / determinant, one / determinant
-    inverse[..., 0, 1] = inverse[..., 1, 0] = -off / determinant
+    line, firsts = path.line, np.zeros(len(path.line), dtype=bool)
+    if len(draft.active) > 1:
+        line = line[np.lexsort((draft.steps[line], draft.images[line]))]
+        firsts[1:] = draft.images[line[1:]] != draft.images[line[:-1]]
+    firsts[0] = True
+    return draft.images[line], draft.steps[line], as_slice(line), firsts
+
+
+def products(pair: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The products of the rows (p, q) of every slot with themselves, and with those of the slot before.
+
+    pair: [count, slots, 2, elements]. Returns square and cross [2, 2, slots, count]; cross of the first slot is 0.
+    """
+    flat = pair.flatten(0, 1)
+    parts = [torch.bmm(flat, flat.mT)]
+    for start in (0, 1):  # neighbours, two by two; some stand on both sides of a border between blocks
+        two = flat[start : len(flat) - (len(flat) - start) % 2].unflatten(0, (-1, 2))
+        parts.append(torch.bmm(two[:, 1], two[:, 0].mT))
+    square, odd, even = (part.cpu().to(torch.float64).numpy() for part in parts)
+    cross = np.zeros_like(square)
+    cross[1::2], cross[2::2] = odd, even
+    count, slots = pair.shape[:2]
+    square, cross = (part.reshape(count, slots, 2, 2).transpose(2, 3, 1, 0) for part in (square, cross))
+    cross[:, :, 0] = 0
+    return square, cross
+
+
+def _mix(square: np.ndarray, cross: np.ndarray, below: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+    """M with J = slope + F' M' F for the rows F = (p2, q2, p1, q1) of a block: [..., 4, 4].
+
+    square, cross, below [2, 2, ...]: the products of the own pair (p1, q1) with itself, of it with the pair of the step
+    below (p2, q2), of that with itself; slope [...]. Pairs are scaled to |p| = 1; one no longer than rounding is left
+    out.
+    """
+    scales = []
+    for squared in (square[0, 0], below[0, 0]):
+        usable = squared > least
+        scales.append(np.where(usable, 1.0 / np.sqrt(np.where(usable, squared, 1.0)), 0.0))
+    one, two = scales
+    both = one * two
+    # P'P, of which the diagonal is 1, and V'P = Q'P - lambda P'P.
+    off = cross[0, 0] * both
+    v11, v22 = (square[1, 0] - slope * square[0, 0]) * one * one, (below[1, 0] - slope * below[0, 0]) * two * two
+    v12, v21 = cross[1, 0] * both - slope * off, cross[0, 1] * both - slope * off
+    # A = (P'P + doubt)^-1
+    scale = 1.0 / ((1.0 + DOUBT[0]) * (1.0 + DOUBT[1]) - off * off)
+    a11, a22, a12 = (1.0 + DOUBT[1]) * scale, (1.0 + DOUBT[0]) * scale, -off * scale
     # With S = P'r and T = V'r, V gets A S and P gets t A (T - V'P A S); V = Q - lambda P on both sides.
-    of_t = SYMMETRY * inverse
-    of_s = -of_t @ (qp - lam * pp) @ inverse
-    mix = np.zeros((*slope.shape, 2, 2, 2, 2))  # [..., pair, p or q] of what is multiplied, the same of what is added
-    mix[..., 0, :, 0] = ((of_s - lam * (of_t + inverse)) * both).swapaxes(-1, -2)
-    mix[..., 1, :, 0] = (of_t * both).swapaxes(-1, -2)
-    mix[..., 0, :, 1] = (inverse * both).swapaxes(-1, -2)
-    return mix.reshape(*slope.shape, 4, 4)
+    w11, w12, w21, w22 = v11 * a11 + v12 * a12, v11 * a12 + v12 * a22, v21 * a11 + v22 * a12, v21 * a12 + v22 * a22
+    twice = (1.0 + SYMMETRY) * slope
+    mix = np.zeros((4, 4, *slope.shape))  # what is multiplied, what is added
+    inverse, carried = ((a11, a12), (a12, a22)), ((w11, w12), (w21, w22))
+    pairs = (0, 2, one), (1, 0, two)
+    for i, to, own in pairs:
+        for j, of, other in pairs:
+            size = own * other
+            add = inverse[i][j] * size
+            back = (inverse[i][0] * carried[0][j] + inverse[i][1] * carried[1][j]) * size
+            mix[of, to + 1], mix[of + 1, to] = add, SYMMETRY * add
+            mix[of, to] = -SYMMETRY * back - twice * add
+    return np.ascontiguousarray(np.moveaxis(mix, (0, 1), (-2, -1)))
 
 
 def steps_below(steps: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from .blocks import Whole
 from .coupling import Draws
 
 
@@ -79,15 +80,18 @@ class StreamDraws:
 class Streams:
     """The noise of a batch.
 
-    seeds: one per image. like: a latent [B, ...] whose item shape, dtype and device the noises take.
-    draws_noise: [N] bools, the steps in which the stock sampler draws noise.
+    seeds: one per image. like: a latent [B, ...] whose item shape, dtype and device the noises are drawn in.
+    draws_noise: [N] bools, the steps in which the stock sampler draws noise. blocks: the layout they are kept in.
     """
 
-    def __init__(self, seeds: Sequence[int], like: Tensor, draws_noise: Sequence[bool]) -> None:
+    def __init__(
+        self, seeds: Sequence[int], like: Tensor, draws_noise: Sequence[bool], blocks: Whole | None = None
+    ) -> None:
         self._seeds = [int(s) for s in seeds]
         self._shape = like.shape[1:]
         self._dtype, self._device = like.dtype, like.device
         self._draws_noise = list(draws_noise)
+        self._blocks = blocks or Whole()
         # ComfyUI adds 1 on the CPU, where initial noise and step noise would otherwise be the same numbers.
         bump = 1 if like.device.type == "cpu" else 0
         self._main = [self._generator(s + bump) for s in self._seeds]
@@ -99,7 +103,8 @@ class Streams:
         self._seen = [0] * len(self._seeds)
 
     def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
-        return torch.cat([self._one(int(b), int(i), child) for b, i in zip(images, steps, strict=True)])
+        noises = [self._one(b, i, child) for b, i in zip(images.tolist(), steps.tolist(), strict=True)]
+        return noises[0] if len(noises) == 1 else torch.cat(noises)
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
         return StreamDraws([self._key(int(b), purpose, int(i)) for b, i in zip(images, steps, strict=True)])
@@ -143,7 +148,19 @@ class Streams:
         return torch.Generator(device=self._device).manual_seed(seed % 2**64)
 
     def _randn(self, generator: torch.Generator) -> Tensor:
-        return torch.randn((1, *self._shape), dtype=self._dtype, device=self._device, generator=generator)
+        noise = torch.randn((1, *self._shape), dtype=self._dtype, device=self._device, generator=generator)
+        return self._blocks.split(noise)
 
     def _zeros(self) -> Tensor:
-        return torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device)
+        return self._blocks.split(torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
+
+
+class Split:
+    """A noise source whose noises are brought into blocks."""
+
+    def __init__(self, noise: Noise, blocks: Whole) -> None:
+        self._noise, self._blocks = noise, blocks
+        self.draws, self.spend, self.renew = noise.draws, noise.spend, noise.renew
+
+    def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
+        return self._blocks.split(self._noise.normal(images, steps, child))

@@ -11,11 +11,19 @@ Rows = np.ndarray | slice
 
 def as_slice(rows: np.ndarray) -> Rows:
     """The same rows as a slice, if they are consecutive."""
-    if len(rows) == 0 or (len(rows) > 1 and not (rows[1:] - rows[:-1] == 1).all()):
+    if (n := rows.size) == 0:
         return rows
-    return slice(int(rows[0]), int(rows[-1]) + 1)
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first != n - 1 or (n > 2 and not (rows[1:] - rows[:-1] == 1).all()):
+        return rows
+    return slice(first, last + 1)
 
 
 def pick(x: Tensor, rows: Rows) -> Tensor:
     """x[rows]: a view for a slice, a copy for indices."""
     return x[rows] if isinstance(rows, slice) else x[torch.from_numpy(rows).to(x.device)]
+
+
+def put(x: Tensor, rows: Rows, values: Tensor | float) -> None:
+    """x[rows] = values."""
+    x[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(x.device)] = values

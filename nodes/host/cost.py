@@ -19,6 +19,7 @@ _known: WeakKeyDictionary[object, dict[Hashable, Table]] = WeakKeyDictionary()
 QUICK = 0.1  # seconds: shorter calls are timed several times
 BEST = 0.9  # of its drafts that a plan may hope to keep
 CHEAP = 1.5  # a second latent for less than half a call: worth timing a full call too
+DEAR = 0.02  # of a full call: a draft model that costs more seldom saves as much as look-ahead drafts do for nothing
 
 
 def known(model: object, key: Hashable) -> Table | None:
@@ -33,29 +34,49 @@ def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) 
     """
     if (found := known(model, key)) is not None and len(found) >= rows:
         return found[:rows], 0
-    made = 0
+    if rows == 1:
+        return (1.0,), 0
+    watch = _Watch()
+    warm = watch(lambda: call(1), 1)
+    repeat = 3 if warm < QUICK else 1
+    one = watch(lambda: call(1), repeat)
+    points = {1: 1.0, 2: watch(lambda: call(2), repeat) / one}
+    if points[2] < CHEAP and rows > 2:
+        points[rows] = watch(lambda: call(rows), repeat) / one
+    found = interpolate(points, rows)
+    _known.setdefault(model, {})[key] = found
+    return found, watch.made
 
-    def timed(width: int, repeat: int) -> float:
-        nonlocal made
+
+def of_draft(model: object, key: Hashable, draft: Callable[[], None], target: Callable[[], None]) -> tuple[float, int]:
+    """What a call of a draft model costs, in units of the target's, and how many calls were made to find it.
+
+    draft(), target(): each evaluates one latent of every image and waits for the result. model: the draft's.
+    """
+    if (found := known(model, key)) is not None:
+        return found[0], 0
+    watch = _Watch()
+    warm = watch(target, 1) + watch(draft, 1)
+    repeat = 3 if warm < QUICK else 1
+    share = watch(draft, repeat) / watch(target, repeat)
+    _known.setdefault(model, {})[key] = (share,)
+    return share, watch.made
+
+
+class _Watch:
+    """Times calls; made: how many."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, call: Callable[[], None], repeat: int) -> float:
         best = float("inf")
         for _ in range(repeat):
             start = time.perf_counter()
-            call(width)
+            call()
             best = min(best, time.perf_counter() - start)
-        made += repeat
+        self.made += repeat
         return best
-
-    if rows == 1:
-        return (1.0,), 0
-    warm = timed(1, 1)
-    repeat = 3 if warm < QUICK else 1
-    one = timed(1, repeat)
-    points = {1: 1.0, 2: timed(2, repeat) / one}
-    if points[2] < CHEAP and rows > 2:
-        points[rows] = timed(rows, repeat) / one
-    found = interpolate(points, rows)
-    _known.setdefault(model, {})[key] = found
-    return found, made
 
 
 def may_pay(costs: Table) -> bool:

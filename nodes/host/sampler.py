@@ -73,7 +73,9 @@ def _run(
         latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
     into.clear()
     into.update(as_json(report) | timing)
-    _log.info("[DraftTree] %s: %s", settings.node, report.summary())
+    if advice := timing.get("advice"):
+        into["summary"] += f" ({advice})"
+    _log.info("[DraftTree] %s: %s", settings.node, into["summary"])
     return latent
 
 
@@ -114,6 +116,7 @@ def speculate(
         costs: cost.Table | None = None
         timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
         drafter: Any = "frozen"
+        draft_cost = 0.0
         if not refusal:
             target = rows = target_rows(model, extra_args, decision, len(x))
             tree = settings.tree.widths
@@ -121,6 +124,15 @@ def speculate(
                 costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas)
                 timing |= {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
             drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
+            if callable(drafter) and costs and len(costs) > 1:
+                draft_cost, calls = _draft_cost(settings, guider, rows, drafter, x, sigmas)
+                timing["timing_calls"] += calls
+                timing |= {"draft_cost": round(draft_cost, 3)}
+                if draft_cost > cost.DEAR * costs[-1]:
+                    timing["advice"] = (
+                        f"a call of the draft model takes {100 * draft_cost:.0f} % of a model call on one latent; "
+                        "drafting without it, by look_ahead, is likely to be faster"
+                    )
         latent, report = sampler_core.sample(
             target,
             x,
@@ -135,6 +147,7 @@ def speculate(
             callback=_progress(callback, bar),
             rows=settings.tree.most_rows,
             cost=costs,
+            draft_cost=draft_cost,
         )
     if refusal:
         report.mode, report.reason = "plain", refusal
@@ -156,13 +169,25 @@ def _costs(
     settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor
 ) -> tuple[cost.Table, int]:
     """The table of costs that the plan needs, timed on the first run."""
-    images = np.arange(len(x))
+    key = cost_key(x.shape, getattr(guider, "cfg", None))
+    return cost.table(model, key, settings.tree.most_rows, lambda width: _call_once(rows, x, sigmas, width))
 
-    def call(width: int) -> None:
-        many = x.repeat(width, *[1] * (x.ndim - 1))
-        rows(many, sigmas[:1].expand(len(many)), np.tile(images, width)).flatten()[0].item()
 
-    return cost.table(model, cost_key(x.shape, getattr(guider, "cfg", None)), settings.tree.most_rows, call)
+def _draft_cost(
+    settings: Settings, guider: Any, rows: Rows, drafter: Rows, x: Tensor, sigmas: Tensor
+) -> tuple[float, int]:
+    """What a call of the draft model costs beside one of the target, timed on the first run."""
+    assert settings.draft is not None
+    key = ("draft", *cost_key(x.shape, getattr(guider, "cfg", None)))
+    calls = (partial(_call_once, model, x, sigmas) for model in (drafter, rows))
+    return cost.of_draft(settings.draft.model, key, *calls)
+
+
+def _call_once(rows: Rows, x: Tensor, sigmas: Tensor, width: int = 1) -> None:
+    """Evaluate `width` latents of every image and wait for the result."""
+    many = x.repeat(width, *[1] * (x.ndim - 1))
+    images = np.tile(np.arange(len(x)), width)
+    rows(many, sigmas[:1].expand(len(many)), images).flatten()[0].item()
 
 
 def kernel_name(sampler_name: str, model_sampling: object) -> str:

@@ -145,7 +145,7 @@ def test_a_guess_that_sees_its_own_noise_is_caught(monkeypatch: pytest.MonkeyPat
         steps: np.ndarray,
         held: torch.Tensor,
     ) -> torch.Tensor:
-        return held + 0.3 * noise.normal(images, steps, 0)
+        return held + 0.3 * noise.normal(images, steps, 0).reshape(held.shape)
 
     monkeypatch.setattr(drafting.Frozen, "guess", peek)
     assert worst(2, "flow_ancestral", noise=noise, rule="greedy", tree=(2, 2, 1), drafter="frozen") < ALARM

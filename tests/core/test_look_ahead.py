@@ -10,7 +10,8 @@ from test_law import ALARM, STEPS, start, worst
 
 import sampler_core
 from sampler_core import look_ahead, planning
-from sampler_core.look_ahead import Blocks, LookAhead, check_measurable
+from sampler_core.blocks import Blocks
+from sampler_core.look_ahead import LookAhead, check_measurable
 
 RUNS = 100_000
 
@@ -41,7 +42,7 @@ def test_a_guess_that_sees_its_own_noise_is_caught(monkeypatch: pytest.MonkeyPat
     honest = LookAhead.guess
 
     def peek(self: LookAhead, x: torch.Tensor, sigma: torch.Tensor, images: np.ndarray, steps: np.ndarray, held):
-        return honest(self, x, sigma, images, steps, held) + 0.2 * noise.normal(images, steps, 0)
+        return honest(self, x, sigma, images, steps, held) + 0.2 * noise.normal(images, steps, 0).reshape(held.shape)
 
     monkeypatch.setattr(LookAhead, "guess", peek)
     choice = {"rule": "reflection", "tree": (1, 1, 1), "drafter": "look_ahead", "noise": noise}
@@ -97,8 +98,18 @@ def test_blocks_split_and_join(shape: tuple[int, ...]) -> None:
 
 
 def mixed(pairs: torch.Tensor, slope: torch.Tensor, least: float) -> np.ndarray:
-    gram = (pairs @ pairs.mT).numpy()
-    return look_ahead._mix(gram[:, :2, :2], gram[:, :2, 2:], gram[:, 2:, 2:], slope.numpy(), least)
+    """pairs: [n, 4, elements], p and q of the step below and then of the step's own."""
+    gram = (pairs @ pairs.mT).permute(1, 2, 0).numpy()
+    return look_ahead._mix(gram[2:, 2:], gram[2:, :2], gram[:2, :2], slope.numpy(), least)
+
+
+def test_products_are_those_of_a_matrix() -> None:
+    pair = torch.randn(3, 5, 2, 40, generator=torch.Generator().manual_seed(4))
+    square, cross = look_ahead.products(pair)
+    gram = torch.einsum("csae,ctbe->abstc", pair, pair).numpy()
+    slots = np.arange(5)
+    assert np.allclose(square, gram[:, :, slots, slots], atol=1e-4)
+    assert np.allclose(cross[:, :, 1:], gram[:, :, slots[1:], slots[:-1]], atol=1e-4)
 
 
 def test_the_jacobian_is_the_formula() -> None:
@@ -111,16 +122,17 @@ def test_the_jacobian_is_the_formula() -> None:
         scale = f[::2].norm(dim=1)
         p, q = f[::2].T / scale, f[1::2].T / scale
         v = q - lam * p
-        a = torch.linalg.inv(p.T @ p + torch.diag(torch.tensor(look_ahead.DOUBT, dtype=torch.float64)))
+        doubt = torch.tensor(look_ahead.DOUBT, dtype=torch.float64).flip(0)
+        a = torch.linalg.inv(p.T @ p + torch.diag(doubt))
         mirror = p @ a @ v.T - p @ a @ v.T @ p @ a @ p.T
         assert torch.allclose(f.T @ n.T @ f, v @ a @ p.T + look_ahead.SYMMETRY * mirror, atol=1e-9)
 
 
 def test_pairs_of_rounding_are_left_out() -> None:
     pairs = torch.randn(1, 4, 40, generator=torch.Generator().manual_seed(3))
-    pairs[0, 2:] *= 1e-7
+    pairs[0, :2] *= 1e-7
     mix = mixed(pairs, torch.zeros(1), 1e-8)
-    assert np.isfinite(mix).all() and (mix[0, 2:] == 0).all() and (mix[0, :, 2:] == 0).all()
+    assert np.isfinite(mix).all() and (mix[0, :2] == 0).all() and (mix[0, :, :2] == 0).all()
 
 
 def test_a_linear_target_is_learnt() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 
 import numpy as np
@@ -63,6 +65,37 @@ def test_trees_of_frozen_drafts_make_the_published_progress(rule: str) -> None:
 
     expected = {"greedy": 2.82, "rass": 3.07, "optimal": 3.09}[rule]
     assert progress(()) == pytest.approx(expected, abs=0.02) and tree.rows <= 16
+
+
+@pytest.mark.parametrize("rule", ["optimal", "block"])
+def test_a_dear_draft_model_drafts_less(rule: str) -> None:
+    """Levels are drafted one after the other; a draft as dear as the target is not worth one of them."""
+    depths = [plan(told(Auto(16, rule, 1, False, FREE, dear), 0.5)).depth for dear in (0.0, 0.02, 0.1, 0.4, 1.0)]
+    assert depths == sorted(depths, reverse=True) and depths[0] > depths[3] and depths[-1] == 0
+
+
+def test_a_cheap_draft_model_makes_the_tree_of_the_best_rate() -> None:
+    """Against every tree of fixed widths of up to 8 rows: none has a better expected progress per time."""
+    cost, dear, delta = [1 + 0.1 * w for w in range(8)], 0.05, 1.0
+
+    def rate(widths: tuple[int, ...]) -> float:
+        rows = reached = progress = nodes = 1
+        for width in widths:
+            nodes *= width
+            rows += nodes
+            reached *= expected_acceptance("optimal", delta, width)
+            progress += reached
+        return progress / (cost[rows - 1] + dear * len(widths)) if rows <= 8 else 0.0
+
+    best = max(rate(w) for n in range(8) for w in itertools.product(range(1, 8), repeat=n) if math.prod(w) <= 8)
+    tree = plan(told(Auto(8, "optimal", 1, False, cost, dear), delta))
+    kids = {path: sum(1 for p in tree.paths if p and p[:-1] == path) for path in tree.paths}
+
+    def progress(path: tuple[int, ...]) -> float:
+        share = expected_acceptance("optimal", delta, kids[path]) / kids[path] if kids[path] else 0.0
+        return 1.0 + share * sum(progress((*path, c)) for c in range(kids[path]))
+
+    assert progress(()) / (cost[tree.rows - 1] + dear * tree.depth) >= best - 1e-9
 
 
 def test_hope_returns_after_single_rows() -> None:

@@ -132,3 +132,29 @@ def test_auto_is_a_width(ours: Any, text: str) -> None:
     assert ours.configure.parse_widths(text) == "auto"
     (settings,) = ours.configure.ConfigureDraftTree.execute(text, "optimal", "look_ahead", 12).args
     assert settings.rows == 12
+
+
+def test_a_dear_draft_model_is_named(ours: Any, render: Any, costs: Any) -> None:
+    """A draft of the target's own size: timed once, drafted with little, and the report says what would be better."""
+    model, draft = tiny_models.flow(), tiny_models.flow(seed=5)
+    _, first = render(model, _latent(), *_prompts(), draft=draft, **AUTO)
+    assert 0.2 < first["draft_cost"] < 5 and "without it" in first["advice"] and first["advice"] in first["summary"]
+    _, second = render(model, _latent(), *_prompts(), draft=draft, **AUTO)
+    assert second["draft_cost"] == first["draft_cost"] and second["timing_calls"] == 0
+    _, alone = render(model, _latent(), *_prompts(), **AUTO)
+    assert "draft_cost" not in alone and "advice" not in alone
+
+
+def test_a_drafts_cost_follows_the_clock(ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(ours.host.cost.time, "perf_counter", lambda: clock[0])
+
+    def takes(seconds: float) -> Any:
+        return lambda: clock.__setitem__(0, clock[0] + seconds)
+
+    class Model:
+        pass
+
+    model = Model()
+    assert ours.host.cost.of_draft(model, "key", takes(0.25), takes(1.0)) == (pytest.approx(0.25), 4)
+    assert ours.host.cost.of_draft(model, "key", takes(9.0), takes(1.0)) == (pytest.approx(0.25), 0)
