@@ -120,7 +120,8 @@ class LookAhead:
                     change = pick(old, there) - pick(new, here)
                     pair[:, torch.from_numpy(slots).to(x.device), k] = change.transpose(0, 1)
         # A first point stands alone, and so does a first step.
-        put(pair.transpose(0, 1), as_slice(np.concatenate([slot[firsts] - 1, slot[~again]])), 0.0)
+        for empty in (slot[firsts] - 1, slot[~again]):
+            put(pair.transpose(0, 1), as_slice(empty), 0.0)
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
         square, cross = products(pair)
         self._round[images, steps], self._row[images, steps] = self._count, rows

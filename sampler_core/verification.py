@@ -57,7 +57,8 @@ def measure(
     total = denoised.flatten(1).sum(dim=1)
     # One transfer a round: everything that follows is scalar work on the CPU.
     scalars = torch.cat([norm, along, total]).cpu().to(torch.float64).numpy()
-    norm_rows, along_rows, total_rows = np.split(scalars, [len(norm), len(norm) + len(along)])
+    norm_rows, along_rows = scalars[: len(norm)], scalars[len(norm) : -len(total)]
+    total_rows = scalars[-len(total) :]
     usable = (norm_rows > 0) & np.isfinite(norm_rows)
     over = np.where(usable, norm_rows, np.inf)
     u_rows = np.zeros(layout.rows)
