@@ -31,6 +31,7 @@ class Blocks(Whole):
         self._shape = tuple(shape)
         self.count, self.elements = 1, shape.numel()
         self._split: np.ndarray | None = None
+        self._moved: dict[tuple[int, torch.device], Tensor] = {}
         if len(shape) >= 3 and (shape[-1] > size or shape[-2] > size):
             h, w = -(-shape[-2] // size), -(-shape[-1] // size)
             self._pad = (0, w * size - shape[-1], 0, h * size - shape[-2])
@@ -66,4 +67,7 @@ class Blocks(Whole):
         if lines.device.type == "cpu" and lines.dtype == torch.float32:
             # A fourth of torch's time.
             return torch.from_numpy(lines.numpy().take(order, axis=1))
-        return lines[:, torch.from_numpy(order).to(lines.device)]
+        key = id(order), lines.device
+        if key not in self._moved:
+            self._moved[key] = torch.from_numpy(order).to(lines.device)
+        return lines[:, self._moved[key]]

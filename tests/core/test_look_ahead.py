@@ -93,6 +93,8 @@ def test_blocks_split_and_join(shape: tuple[int, ...]) -> None:
     assert parts.shape == (2, blocks.count, blocks.elements)
     assert torch.equal(blocks.join(parts), x)
     assert torch.allclose(parts.square().sum(), x.square().sum())
+    assert torch.equal(blocks.split(x.double()).float(), parts)  # by torch's indexing, as on other devices
+    assert torch.equal(blocks.join(parts.double()).float(), x)
     if len(shape) == 3 and max(shape[1:]) > 8:
         assert torch.equal(parts[0, 1].reshape(shape[0], 8, 8)[:, :, :1], x[0, :, :8, 8:9])
 
