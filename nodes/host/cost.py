@@ -39,13 +39,26 @@ def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) 
     watch = _Watch()
     warm = watch(lambda: call(1), 1)
     repeat = 3 if warm < QUICK else 1
-    one = watch(lambda: call(1), repeat)
-    points = {1: 1.0, 2: watch(lambda: call(2), repeat) / one}
+    single = watch(lambda: call(1), repeat)
+    points = {1: 1.0, 2: watch(lambda: call(2), repeat) / single}
     if points[2] < CHEAP and rows > 2:
-        points[rows] = watch(lambda: call(rows), repeat) / one
+        points[rows] = watch(lambda: call(rows), repeat) / single
     found = interpolate(points, rows)
     _known.setdefault(model, {})[key] = found
+    note_one(model, key, single)
     return found, watch.made
+
+
+def one(model: object, key: Hashable) -> float | None:
+    """The seconds of a call on one latent of every image, None where none was timed."""
+    found = known(model, ("one", key))
+    return found[0] if found else None
+
+
+def note_one(model: object, key: Hashable, seconds: float) -> None:
+    """Remember them; of several, the least: the first calls of a model also load and compile."""
+    before = one(model, key)
+    _known.setdefault(model, {})[("one", key)] = (seconds if before is None else min(seconds, before),)
 
 
 def of_draft(model: object, key: Hashable, draft: Callable[[], None], target: Callable[[], None]) -> tuple[float, int]:

@@ -18,7 +18,7 @@ from ... import sampler_core
 from ...sampler_core.errors import InputError, NonFiniteError
 from ...sampler_core.noise import image_seed
 from ..types import AUTO, SAMPLERS, TreeSettings
-from . import compat, cost, draft, memory, preflight
+from . import compat, cost, draft, live, memory, preflight
 from .target import Inpaint, Rows, guided
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class Settings:
     """What a node asked for.
 
     sampler_name: one of SAMPLERS. image_numbers: the number of each image within the seed's batch, counted from 0, or
-    None to count the latents. node: the name errors are signed with.
+    None to count the latents. node: the name errors are signed with. node_id: the node that shows live numbers, "" for
+    the one that runs the sampler.
     """
 
     node: str
@@ -42,6 +43,7 @@ class Settings:
     tree: TreeSettings = field(default_factory=TreeSettings)
     draft: ModelPatcher | None = None
     image_numbers: Sequence[int] | None = None
+    node_id: str = ""
 
 
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
@@ -69,12 +71,13 @@ def _run(
     disable: bool | None = None,
 ) -> Tensor:
     """The sampler function the host calls; its report goes `into` a dict and, as one line, to the log."""
-    with signed(settings.node):
-        latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
+    with signed(settings.node), live.watching(settings.node_id, sigmas) as watch:
+        latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable, watch)
     into.clear()
-    into.update(as_json(report) | timing)
+    into.update(as_json(report) | timing | {"sigmas": live.rounded(sigmas)})
     if advice := timing.get("advice"):
         into["summary"] += f" ({advice})"
+    watch.done(into)
     _log.info("[DraftTree] %s: %s", settings.node, into["summary"])
     return latent
 
@@ -92,6 +95,7 @@ def speculate(
     extra_args: dict[str, Any],
     callback: Callable[[dict[str, Any]], None] | None,
     disable: bool | None,
+    watch: live.Nobody = live.nobody,
 ) -> tuple[Tensor, sampler_core.Report, dict[str, Any]]:
     """The sampler function: from x [B, ...] at sigmas[0] to sigmas[-1]; also what was timed for the plan, if anything.
 
@@ -144,7 +148,7 @@ def speculate(
             rule=settings.tree.rule,
             drafter=drafter,
             seed=[image_seed(seed, number) for number in numbers],
-            callback=_progress(callback, bar),
+            callback=_progress(callback, bar, watch),
             rows=settings.tree.most_rows,
             cost=costs,
             draft_cost=draft_cost,
@@ -157,6 +161,11 @@ def speculate(
         report.reason = (
             f"a call on 2 latents takes {costs[1]:.2f} times a call on one here, so drafting would lose time"
         )
+    key = cost_key(x.shape, getattr(guider, "cfg", None))
+    if report.mode == "plain" and report.calls > 1:
+        cost.note_one(patcher.model, key, report.seconds / report.calls)
+    if one := cost.one(patcher.model, key):
+        timing["stock_seconds"] = round(one * report.steps, 3)
     return latent, report, timing
 
 
@@ -258,11 +267,14 @@ def _drafter(settings: Settings, model: Any, target: Rows, extra_args: dict[str,
         yield replace(target, predict=predict)
 
 
-def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Callable[[sampler_core.Progress], None]:
+def _progress(
+    callback: Callable[[dict[str, Any]], None] | None, bar: Any, watch: live.Nobody
+) -> Callable[[sampler_core.Progress], None]:
     """The host's callback counts the step that was just made from 0, and expects the last one to be total - 1."""
 
     def tell(progress: sampler_core.Progress) -> None:
         bar.update(progress.step - bar.n)
+        watch(progress)
         if callback is not None:
             callback(
                 {
