@@ -45,6 +45,11 @@ def setup_web() -> ModuleType:
     return load("setup_web", ROOT / "scripts" / "setup_web.py")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz", type=int, default=40, help="how many random graphs tests/host/test_fuzz.py runs")
+    parser.addoption("--write-compatibility", action="store_true", help="write docs/compatibility.md from the sweep")
+
+
 @pytest.fixture(scope="session")
 def comfyui_dir() -> pathlib.Path:
     """The ComfyUI folder that scripts/test.sh chose."""

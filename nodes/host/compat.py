@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import comfy.model_management
 import comfy.model_sampling
 import comfy.sample
 from torch import Tensor
@@ -46,3 +47,13 @@ def is_variance_exploding(model_sampling: object) -> bool:
 def noise_scale(model_sampling: object) -> float:
     """The factor of s_noise in newer releases; 1 for nearly every model."""
     return float(getattr(model_sampling, "noise_scale", 1.0))
+
+
+def _out_of_memory() -> type[BaseException] | tuple[type[BaseException], ...]:
+    found = comfy.model_management.OOM_EXCEPTION
+    # ComfyUI names Exception itself where torch has no such error.
+    return () if found is Exception else found
+
+
+OUT_OF_MEMORY = _out_of_memory()
+"""What is raised when the device's memory does not suffice."""

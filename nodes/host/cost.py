@@ -27,10 +27,12 @@ def known(model: object, key: Hashable) -> Table | None:
     return _known.get(model, {}).get(key)
 
 
-def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) -> tuple[Table, int]:
+def table(
+    model: object, key: Hashable, rows: int, call: Callable[[int], None], seconds_key: Hashable = None
+) -> tuple[Table, int]:
     """The table for up to `rows` latents, and how many calls were made to find it (0 where it was known).
 
-    call(w): evaluates w latents of every image and waits for the result.
+    call(w): evaluates w latents of every image and waits for the result. seconds_key: as for `note_one`.
     """
     if (found := known(model, key)) is not None and len(found) >= rows:
         return found[:rows], 0
@@ -45,20 +47,21 @@ def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) 
         points[rows] = watch(lambda: call(rows), repeat) / single
     found = interpolate(points, rows)
     _known.setdefault(model, {})[key] = found
-    note_one(model, key, single)
+    if seconds_key is not None:
+        note_one(model, seconds_key, single)
     return found, watch.made
 
 
 def one(model: object, key: Hashable) -> float | None:
     """The seconds of a call on one latent of every image, None where none was timed."""
-    found = known(model, ("one", key))
+    found = known(model, key)
     return found[0] if found else None
 
 
 def note_one(model: object, key: Hashable, seconds: float) -> None:
     """Remember them; of several, the least: the first calls of a model also load and compile."""
     before = one(model, key)
-    _known.setdefault(model, {})[("one", key)] = (seconds if before is None else min(seconds, before),)
+    _known.setdefault(model, {})[key] = (seconds if before is None else min(seconds, before),)
 
 
 def of_draft(model: object, key: Hashable, draft: Callable[[], None], target: Callable[[], None]) -> tuple[float, int]:

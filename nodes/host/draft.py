@@ -83,8 +83,8 @@ def _describe(patcher: ModelPatcher) -> str:
 @contextmanager
 def running(
     draft: ModelPatcher, guider: Any, noise: Tensor, latent_image: Tensor, mask: Tensor | None, seed: int | None
-) -> Iterator[Predict]:
-    """The draft's denoised prediction with the target's prompts and CFG, while the block runs.
+) -> Iterator[tuple[Predict, dict[str, Any]]]:
+    """The draft's denoised prediction with the target's prompts and CFG, while the block runs; and its processed conds.
 
     noise, latent_image [B, ...] and mask: what the target's conditioning was encoded with.
     """
@@ -103,7 +103,7 @@ def running(
                 model, x, sigma, negative, positive, guider.cfg, model_options=options, seed=seed
             )
 
-        yield predict
+        yield predict, conds
     finally:
         draft.cleanup()
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...sampler_core.errors import InputError
 from ...sampler_core.report import Report
 from ..types import AUTO
-from . import compat, cost, draft, memory, preflight
+from . import compat, cost, draft, memory, modes
 from .sampler import Settings, SpeculativeSampler, as_json, cost_key, kernel_name, nothing_to_draft, signed
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def schedule(model: ModelPatcher, steps: int, sampler_name: str, scheduler: str,
 
 def _rows(settings: Settings, model: ModelPatcher, conditioning: list[Any], shape: Sequence[int], cfg: float) -> int:
     """How many latents per image the host should find memory for: one where it is clear that none are drafted."""
-    plain = nothing_to_draft(settings) or preflight.static_refusal(model, [options for _, options in conditioning])
-    if plain:
+    if nothing_to_draft(settings) or not modes.foresee(model, [options for _, options in conditioning]).pays:
         return 1
     costs = cost.known(model.model, cost_key(shape, cfg)) if settings.tree.widths == AUTO else None
     # Memory for rows that a plan will never use could push weights off the device.

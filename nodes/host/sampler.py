@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from ... import sampler_core
 from ...sampler_core.errors import InputError, NonFiniteError
 from ...sampler_core.noise import image_seed
 from ..types import AUTO, SAMPLERS, TreeSettings
-from . import compat, cost, draft, live, memory, preflight
-from .target import Inpaint, Rows, guided
+from . import compat, cost, draft, live, memory, modes, probe
+from .finding import Mode
+from .target import Rows, rows_of
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -75,6 +76,8 @@ def _run(
         latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable, watch)
     into.clear()
     into.update(as_json(report) | timing | {"sigmas": live.rounded(sigmas)})
+    if timing["call_mode"] not in (Mode.VECTOR.label, Mode.PLAIN.label):
+        into["summary"] += f", {into['model_calls']} model calls {into['call_mode']} ({into['call_reason']})"
     if advice := timing.get("advice"):
         into["summary"] += f" ({advice})"
     watch.done(into)
@@ -111,23 +114,27 @@ def speculate(
     if numbers is None or len(numbers) != len(x):
         numbers = range(len(x))
 
-    decision = preflight.decide(guider, extra_args.get("model_options", {}), sigmas, len(x))
-    refusal = nothing_to_draft(settings) or decision.refusal
+    choice = modes.choose(guider, extra_args.get("model_options", {}), sigmas, len(x))
+    timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
+    rows = rows_of(model, extra_args, choice, len(x))
+    seconds_key = _seconds_key(guider, choice, x)
+    refusal = nothing_to_draft(settings, len(sigmas) - 1) or _declined(settings, choice)
+    if not refusal and choice.guesses:
+        refusal, timing["trial_calls"] = probe.refusal(rows.batch, x, sigmas, "; ".join(choice.guesses))
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
         target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
         tree: tuple[int, ...] | str = ()
         costs: cost.Table | None = None
-        timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
         drafter: Any = "frozen"
         draft_cost = 0.0
         if not refusal:
-            target = rows = target_rows(model, extra_args, decision, len(x))
+            target = rows
             tree = settings.tree.widths
             if tree == AUTO:
-                costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas)
+                costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas, seconds_key)
                 timing |= {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
-            drafter = stack.enter_context(_drafter(settings, model, rows, extra_args))
+            drafter = stack.enter_context(_drafter(settings, model, sigmas, extra_args, rows))
             if callable(drafter) and costs and len(costs) > 1:
                 draft_cost, calls = _draft_cost(settings, guider, rows, drafter, x, sigmas)
                 timing["timing_calls"] += calls
@@ -137,6 +144,9 @@ def speculate(
                         f"a call of the draft model takes {100 * draft_cost:.0f} % of a model call on one latent; "
                         "drafting without it, by look_ahead, is likely to be faster"
                     )
+        rows.usage.calls = 0
+        if choice.keyframes:
+            choice.keyframes.reset()
         latent, report = sampler_core.sample(
             target,
             x,
@@ -161,12 +171,33 @@ def speculate(
         report.reason = (
             f"a call on 2 latents takes {costs[1]:.2f} times a call on one here, so drafting would lose time"
         )
-    key = cost_key(x.shape, getattr(guider, "cfg", None))
     if report.mode == "plain" and report.calls > 1:
-        cost.note_one(patcher.model, key, report.seconds / report.calls)
-    if one := cost.one(patcher.model, key):
+        cost.note_one(patcher.model, seconds_key, report.seconds / report.calls)
+    if one := cost.one(patcher.model, seconds_key):
         timing["stock_seconds"] = round(one * report.steps, 3)
-    return latent, report, timing
+    return latent, report, timing | _calls(report, choice, rows)
+
+
+def _declined(settings: Settings, choice: modes.Choice) -> str:
+    """Why a graph is sampled plainly, "" if it is not."""
+    if choice.mode == Mode.PLAIN:
+        return choice.reason
+    if settings.tree.widths == AUTO and not choice.pays:
+        return (
+            f"{choice.reason}: every drafted latent needs a call of its own, so drafting would lose time; "
+            "widths, such as 1,1, draft all the same"
+        )
+    return ""
+
+
+def _calls(report: sampler_core.Report, choice: modes.Choice, rows: Rows) -> dict[str, Any]:
+    """How the model was called."""
+    if report.mode == "plain":
+        return {"call_mode": Mode.PLAIN.label, "call_reason": report.reason, "model_calls": report.calls}
+    found = {"call_mode": choice.mode.label, "call_reason": choice.reason, "model_calls": rows.usage.calls}
+    if rows.usage.limit is not None:
+        found["memory_limit"] = rows.usage.limit
+    return found
 
 
 def cost_key(shape: Sequence[int], cfg: float | None) -> tuple[Any, ...]:
@@ -174,12 +205,17 @@ def cost_key(shape: Sequence[int], cfg: float | None) -> tuple[Any, ...]:
     return (*shape, cfg != 1.0)
 
 
+def _seconds_key(guider: Any, choice: modes.Choice, x: Tensor) -> tuple[Any, ...]:
+    """What the seconds of a call on one latent depend on besides: a ControlNet, say, makes it longer."""
+    return ("seconds", *cost_key(x.shape, getattr(guider, "cfg", None)), choice.mode, choice.reason)
+
+
 def _costs(
-    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor
+    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor, seconds: Hashable
 ) -> tuple[cost.Table, int]:
-    """The table of costs that the plan needs, timed on the first run."""
+    """The table of costs that the plan needs, timed on the first run; seconds: the key of a call's seconds."""
     key = cost_key(x.shape, getattr(guider, "cfg", None))
-    return cost.table(model, key, settings.tree.most_rows, lambda width: _call_once(rows, x, sigmas, width))
+    return cost.table(model, key, settings.tree.most_rows, lambda width: _call_once(rows, x, sigmas, width), seconds)
 
 
 def _draft_cost(
@@ -224,47 +260,43 @@ def _stock_call(model: Any, extra_args: dict[str, Any], x: Tensor, sigma: Tensor
     return denoised
 
 
-def target_rows(model: Any, extra_args: dict[str, Any], decision: preflight.Decision, images: int) -> Rows:
-    """The target as the core calls it. model: the host's KSamplerX0Inpaint; its mask is ours to apply, row by row."""
-    mask = extra_args.get("denoise_mask")
-    inpaint = None
-    if mask is not None:
-        scale = model.inner_model.model_patcher.model.scale_latent_inpaint
-        inpaint = Inpaint(scale, mask, model.noise, model.latent_image)
-    return Rows(guided(model.inner_model, extra_args), images, decision.whole_batches, inpaint)
-
-
-def nothing_to_draft(settings: Settings) -> str:
-    """Why these settings leave nothing to speculate on, "" if they do not."""
+def nothing_to_draft(settings: Settings, steps: int | None = None) -> str:
+    """Why these settings leave nothing to speculate on, "" if they do not. steps: of the schedule, if known."""
     if not settings.tree.widths:
         return "the tree has one row"
     if settings.sampler_name == "euler_ancestral" and settings.eta == 0:
         return "eta is 0: without noise there is nothing to speculate on"
     if settings.s_noise == 0:
         return "s_noise is 0: without noise there is nothing to speculate on"
+    if steps == 1:
+        return "one step leaves nothing to draft"
+    if steps == 2 and settings.draft is None:
+        return "two steps leave nothing to draft: the first needs the model's answer, and none follows the second"
     return ""
 
 
 @contextmanager
-def _drafter(settings: Settings, model: Any, target: Rows, extra_args: dict[str, Any]) -> Iterator[Any]:
-    """ "frozen", or the draft model as a callable."""
+def _drafter(settings: Settings, model: Any, sigmas: Tensor, extra_args: dict[str, Any], target: Rows) -> Iterator[Any]:
+    """The name of a drafter of the core, or the draft model as a callable."""
     guider, patcher = model.inner_model, settings.draft
     if patcher is None:
         yield settings.tree.drafter
         return
     draft.check(guider.model_patcher, patcher)
-    if refusal := preflight.static_refusal(patcher):
+    choice = modes.foresee(patcher)
+    if choice.mode != Mode.VECTOR:
         _log.warning(
             "[DraftTree] %s: the draft model is not used because of %s; drafting without it instead.",
             settings.node,
-            refusal,
+            choice.reason,
         )
         yield settings.tree.drafter
         return
     memory.load_beside(guider.model_patcher, patcher, guider.loaded_models)
     mask, seed = extra_args.get("denoise_mask"), extra_args.get("seed")
-    with draft.running(patcher, guider, model.noise, model.latent_image, mask, seed) as predict:
-        yield replace(target, predict=predict)
+    with draft.running(patcher, guider, model.noise, model.latent_image, mask, seed) as (predict, conds):
+        choice = modes.of_draft(patcher, conds, sigmas, len(model.noise))
+        yield Rows(predict, target.images, choice, target.inpaint)
 
 
 def _progress(

@@ -6,8 +6,9 @@ lie node after node over whole batches wherever conditioning differs between ima
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import comfy.model_management
@@ -15,59 +16,118 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import compat
+from .finding import Mode
+from .inpaint import Inpaint
+from .modes import Choice
+
+_log = logging.getLogger(__name__)
+
 Predict = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass(frozen=True)
-class Inpaint:
-    """ComfyUI's inpainting for rows at sigmas of their own; the formulas of comfy.samplers.KSamplerX0Inpaint.
+@dataclass
+class Usage:
+    """calls: of the host's model. limit: the most latents a call may hold since memory ran out, or None."""
 
-    scale(x=, sigma=, noise=, latent_image=, denoise_mask=): the model's scale_latent_inpaint.
-    mask: 1 where to denoise; noise, latent_image: what the rest is held to; all [B, ...].
-    """
-
-    scale: Callable[..., Tensor]
-    mask: Tensor
-    noise: Tensor
-    latent_image: Tensor
-
-    def __call__(self, predict: Predict, x: Tensor, sigma: Tensor, images: Tensor) -> Tensor:
-        """The masked prediction for rows x [rows, ...] at sigma [rows], of these images [rows]."""
-        mask, noise, latent = self.mask[images], self.noise[images], self.latent_image[images]
-        held = 1.0 - mask
-        scaled = self.scale(x=x, sigma=sigma, noise=noise, latent_image=latent, denoise_mask=mask)
-        return predict(x * mask + scaled * held, sigma) * mask + latent * held
+    calls: int = 0
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
 class Rows:
     """A model as the sampler core calls it: (x [rows, ...], sigma [rows], images [rows]) -> denoised [rows, ...].
 
-    predict(x, sigma): the host's call. images: B. whole_batches: conditioning differs between images. inpaint: the
-    mask's mathematics, or None.
+    predict(x, sigma): the host's call. images: B. choice: which rows may share a call. inpaint: the mask's mathematics,
+    or None. What does not fit into memory is divided, and stays so. Interrupts are looked for before every call.
     """
 
     predict: Predict
     images: int
-    whole_batches: bool = False
+    choice: Choice = field(default_factory=Choice)
     inpaint: Inpaint | None = None
+    usage: Usage = field(default_factory=Usage)
     takes_images: ClassVar[bool] = True
 
     def __call__(self, x: Tensor, sigma: Tensor, images: np.ndarray) -> Tensor:
-        comfy.model_management.throw_exception_if_processing_interrupted()
         if self.inpaint is None:
             return self._call(x, sigma, images)
         index = torch.from_numpy(images).to(x.device)
-        return self.inpaint(lambda masked, s: self._call(masked, s, images), x, sigma, index)
+        return self.inpaint(lambda masked: self._call(masked, sigma, images), x, sigma, index)
+
+    def batch(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """One latent of every image, as the stock samplers call."""
+        return self(x, sigma, np.arange(self.images))
 
     def _call(self, x: Tensor, sigma: Tensor, images: np.ndarray) -> Tensor:
-        if not self.whole_batches or self.images == 1:
+        parts = list(self._parts(sigma, images))
+        if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(len(x))):
+            return self._pieces(x, sigma)
+        out: Tensor | None = None
+        for source, place, rows in parts:
+            gather, put = (torch.from_numpy(index).to(x.device) for index in (source, rows))
+            found = self._pieces(x[gather], sigma[gather])[torch.from_numpy(place).to(x.device)]
+            if out is None:
+                out = found.new_empty((len(x), *found.shape[1:]))
+            out[put] = found
+        assert out is not None
+        return out
+
+    def _parts(self, sigma: Tensor, images: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Rows that may share a call: source, the row in each place of it; place of each of its rows; and these."""
+        for rows in self._classes(sigma):
+            if not self.choice.whole_batches:
+                source, place = rows, np.arange(len(rows))
+            else:
+                source, place = whole_batches(images[rows], self.images)
+                source = rows[source]
+            yield source, place, rows
+
+    def _classes(self, sigma: Tensor) -> list[np.ndarray]:
+        everything = np.arange(len(sigma))
+        if self.choice.mode == Mode.VECTOR:
+            return [everything]
+        known = self.choice.classes
+        keys = np.array([known[s] if known is not None else s for s in sigma.tolist()])
+        return [everything[keys == key] for key in dict.fromkeys(keys.tolist())]
+
+    def _pieces(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """One part, in as few calls as mode and memory allow."""
+        batch = self.images if self.choice.whole_batches else 1
+        done: list[Tensor] = []
+        start = 0
+        while start < len(x):
+            size = self._size(len(x) - start, batch)
+            comfy.model_management.throw_exception_if_processing_interrupted()
+            found = self._try(x[start : start + size], sigma[start : start + size], batch)
+            if found is not None:
+                done.append(found)
+                start += size
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def _size(self, rows: int, batch: int) -> int:
+        limit = batch if self.choice.mode == Mode.NODE else self.usage.limit
+        return min(rows, limit or rows)
+
+    def _try(self, x: Tensor, sigma: Tensor, batch: int) -> Tensor | None:
+        """The prediction, or None where memory ran out and a smaller call may fit."""
+        if self.choice.keyframes is not None:
+            self.choice.keyframes.set(sigma[0])
+        self.usage.calls += 1
+        try:
             return self.predict(x, sigma)
-        source, place = whole_batches(images, self.images)
-        if np.array_equal(source, np.arange(len(x))):
-            return self.predict(x, sigma)
-        gather = torch.from_numpy(source).to(x.device)
-        return self.predict(x[gather], sigma[gather])[torch.from_numpy(place).to(x.device)]
+        except compat.OUT_OF_MEMORY as error:
+            if len(x) <= batch:
+                what = "one latent" if batch == 1 else f"{batch} latents, one of every image,"
+                hint = "Use a smaller latent" + (" or fewer images." if batch > 1 else ".")
+                raise type(error)(f"Out of memory: a call on {what} does not fit. {hint} {error}") from error
+        # Outside of the except clause: the error holds the tensors of the call that failed.
+        comfy.model_management.soft_empty_cache()
+        self.usage.limit = max(len(x) // batch // 2, 1) * batch
+        _log.warning(
+            "[DraftTree] out of memory in a call on %d latents: going on with %d at the most.", len(x), self.usage.limit
+        )
+        return None
 
 
 def whole_batches(images: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,3 +150,21 @@ def guided(guider: Any, extra_args: dict[str, Any]) -> Predict:
     """The host's guider, with whatever guidance it does, as one call."""
     model_options, seed = extra_args.get("model_options", {}), extra_args.get("seed")
     return lambda x, sigma: guider(x, sigma, model_options=model_options, seed=seed)
+
+
+def rows_of(model: Any, extra_args: dict[str, Any], choice: Choice, images: int) -> Rows:
+    """The target as the core calls it. model: the host's KSamplerX0Inpaint; its mask is ours to apply, row by row."""
+    guider, mask = model.inner_model, extra_args.get("denoise_mask")
+    inpaint = None
+    if mask is not None:
+        function = extra_args.get("model_options", {}).get("denoise_mask_function")
+        at = None
+        if function is not None:
+            extra = {"model": guider, "sigmas": model.sigmas}
+
+            def at(sigma: Tensor, mask: Tensor) -> Tensor:
+                return function(sigma, mask, extra_options=extra)
+
+        scale = guider.model_patcher.model.scale_latent_inpaint
+        inpaint = Inpaint(scale, mask, model.noise, model.latent_image, at)
+    return Rows(guided(guider, extra_args), images, choice, inpaint)

@@ -26,9 +26,8 @@ def ours(pack: ModuleType) -> SimpleNamespace:
         name: module(f"nodes.{name}")
         for name in ("configure", "demo_prompt", "draft_model", "extension", "ksampler", "sampler", "types")
     }
-    host = {
-        name: module(f"nodes.host.{name}") for name in ("preflight", "sampler", "target", "ksampler", "draft", "cost")
-    }
+    names = ("modes", "sampler", "target", "ksampler", "draft", "cost", "probe", "known", "finding", "compat")
+    host = {name: module(f"nodes.host.{name}") for name in names}
     return SimpleNamespace(**nodes, host=SimpleNamespace(**host), core=module("sampler_core"))
 
 

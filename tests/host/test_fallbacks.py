@@ -1,4 +1,4 @@
-"""Speculate where rows are provably independent; anything else is the plain sampler, with the reason."""
+"""What is unknown takes the safe mode with its reason; what is clean leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -46,72 +46,31 @@ UNKNOWN: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("reason", list(UNKNOWN))
-def test_unknown_patches_are_plain(render: Any, reason: str) -> None:
+def test_unknown_patches_take_the_safe_mode(render: Any, reason: str) -> None:
+    """A call for each node, after a trial; with auto, which looks for time to save, the plain sampler."""
     model, prompts = tiny_models.flow().clone(), (tiny_models.conditioning(1), tiny_models.conditioning(2))
     UNKNOWN[reason](model)
-    result, report = render(model, _latent(), *prompts, widths=(2, 1))
-    assert report["mode"] == "plain" and report["rows"] == report["calls"] == report["steps"]
-    assert reason in report["reason"]
+    _, report = render(model, _latent(), *prompts, widths=(2, 1))
+    assert report["mode"] == "tree" and report["call_mode"] == "by node" and report["trial_calls"] == 5
+    assert reason in report["call_reason"] and report["model_calls"] == report["rows"] > report["calls"]
+    result, report = render(model, _latent(), *prompts, widths="auto")
+    assert report["mode"] == report["call_mode"] == "plain" and "trial_calls" not in report
+    assert reason in report["reason"] and report["rows"] == report["calls"] == report["steps"]
     reference, _ = render(model, _latent(), *prompts, widths=())
     assert torch.equal(result["samples"], reference["samples"])
 
 
-def test_differential_diffusion_is_plain(render: Any) -> None:
+@pytest.mark.parametrize("widths", [(2, 1), "auto"])
+def test_a_reason_shows_once_in_the_log_and_in_the_report(
+    render: Any, caplog: pytest.LogCaptureFixture, widths: Any
+) -> None:
     model, prompts = tiny_models.flow().clone(), (tiny_models.conditioning(1), tiny_models.conditioning(2))
-    model.set_model_denoise_mask_function(lambda sigma, mask, extra_options: (mask > 0.5).float())
-    _, report = render(model, _latent(noise_mask=torch.rand(1, 64, 64)), *prompts, widths=(2, 1))
-    assert report["mode"] == "plain" and "mask function" in report["reason"]
-
-
-@pytest.mark.parametrize(("start", "end", "mode"), [(0.0, 1.0, "tree"), (0.0, 0.5, "plain"), (0.4, 1.0, "plain")])
-def test_prompt_for_part_of_the_steps(render: Any, start: float, end: float, mode: str) -> None:
-    (prompt,) = tiny_models.conditioning(1)
-    positive = [[prompt[0], prompt[1] | {"start_percent": start, "end_percent": end}], *tiny_models.conditioning(3)]
-    _, report = render(tiny_models.flow(), _latent(), positive, tiny_models.conditioning(2), widths=(2, 1))
-    assert report["mode"] == mode
-    assert ("part of the steps" in report["reason"]) == (mode == "plain")
-
-
-@pytest.mark.parametrize(
-    ("prompts", "images", "mode"), [(2, 4, "tree"), (2, 3, "plain"), (3, 1, "plain"), (3, 3, "tree")]
-)
-def test_prompt_batches(render: Any, prompts: int, images: int, mode: str) -> None:
-    latent = {"samples": tiny_models.latent("flow", images)}
-    positive, negative = tiny_models.conditioning(1, prompts), tiny_models.conditioning(2)
-    _, report = render(tiny_models.flow(), latent, positive, negative, widths=(2, 1))
-    assert report["mode"] == mode
-    assert ("conditioning batch" in report["reason"]) == (mode == "plain")
-
-
-def test_controlnet_is_plain(ours: Any, render: Any) -> None:
-    import comfy.controlnet
-
-    class Control(comfy.controlnet.ControlBase):
-        def get_control(self, *args: Any) -> None:
-            return None
-
-        def get_models(self) -> list[Any]:
-            return []
-
-    positive = [
-        [c[0], c[1] | {"control": Control(), "control_apply_to_uncond": True}] for c in tiny_models.conditioning(1)
-    ]
-    _, report = render(tiny_models.unet(), _latent("eps"), positive, tiny_models.conditioning(2), widths=(2, 1))
-    assert report["mode"] == "plain" and "ControlNet" in report["reason"]
-
-
-def test_another_guider_is_plain(ours: Any) -> None:
-    import comfy.sample
-    import comfy_extras.nodes_custom_sampler as custom
-
-    model, latent = tiny_models.flow(), tiny_models.latent("flow")
-    guider = custom.Guider_DualCFG(model)
-    guider.set_conds(tiny_models.conditioning(1), tiny_models.conditioning(2), tiny_models.conditioning(3))
-    guider.set_cfg(3.0, 2.0)
-    sampler, report = ours.sampler.SpeculativeSampler.execute("euler_ancestral", 1.0, 1.0).args
-    sigmas = ours.host.ksampler.schedule(model, 6, "euler_ancestral", "simple", 1.0)
-    guider.sample(comfy.sample.prepare_noise(latent, 1), latent, sampler, sigmas, seed=1)
-    assert report["mode"] == "plain" and "Guider_DualCFG" in report["reason"]
+    model.set_model_sampler_post_cfg_function(lambda args: args["denoised"])
+    with caplog.at_level("INFO"):
+        _, report = render(model, _latent(), *prompts, widths=widths)
+    lines = [record.getMessage() for record in caplog.records if "DraftTree" in record.getMessage()]
+    assert len(lines) == 1 and lines[0].count("post-CFG patch") == 1 and lines[0].isascii()
+    assert report["summary"].count("post-CFG patch") == 1 and report["call_reason"].count("post-CFG patch") == 1
 
 
 def test_a_lora_is_clean_and_weights_come_back(render: Any) -> None:

@@ -56,9 +56,9 @@ def assert_rows_agree(
     extra_args: dict[str, Any],
     images: list[int],
 ) -> None:
-    decision = ours.host.preflight.decide(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
-    assert decision.refusal == ""
-    target = ours.host.sampler.target_rows(model_k, extra_args, decision, len(x))
+    decision = ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
+    assert decision.mode <= 1
+    target = ours.host.target.rows_of(model_k, extra_args, decision, len(x))
     generator = torch.Generator().manual_seed(2)
     rows = torch.randn(len(images), *x.shape[1:], generator=generator)
     sigma = sigmas[torch.arange(len(images)) % (len(sigmas) - 1)]
@@ -140,10 +140,10 @@ def test_cyclic_order_would_be_wrong(ours: Any) -> None:
     """The test above can fail: without the grid, rows of a missing image get another image's prompt."""
 
     def look(model_k: Any, x: torch.Tensor, sigmas: torch.Tensor, extra_args: dict[str, Any]) -> None:
-        careless = ours.host.preflight.Decision(whole_batches=False)
+        careless = ours.host.modes.Choice(whole_batches=False)
         ours_target, plain = (
-            ours.host.sampler.target_rows(model_k, extra_args, decision, len(x))
-            for decision in (ours.host.preflight.Decision(whole_batches=True), careless)
+            ours.host.target.rows_of(model_k, extra_args, decision, len(x))
+            for decision in (ours.host.modes.Choice(whole_batches=True), careless)
         )
         rows = torch.randn(2, *x.shape[1:], generator=torch.Generator().manual_seed(2))
         images = np.array([1, 2])
