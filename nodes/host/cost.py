@@ -27,12 +27,10 @@ def known(model: object, key: Hashable) -> Table | None:
     return _known.get(model, {}).get(key)
 
 
-def table(
-    model: object, key: Hashable, rows: int, call: Callable[[int], None], seconds_key: Hashable = None
-) -> tuple[Table, int]:
+def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) -> tuple[Table, int]:
     """The table for up to `rows` latents, and how many calls were made to find it (0 where it was known).
 
-    call(w): evaluates w latents of every image and waits for the result. seconds_key: as for `note_one`.
+    call(w): evaluates w latents of every image and waits for the result.
     """
     if (found := known(model, key)) is not None and len(found) >= rows:
         return found[:rows], 0
@@ -41,27 +39,25 @@ def table(
     watch = _Watch()
     warm = watch(lambda: call(1), 1)
     repeat = 3 if warm < QUICK else 1
-    single = watch(lambda: call(1), repeat)
-    points = {1: 1.0, 2: watch(lambda: call(2), repeat) / single}
+    one = watch(lambda: call(1), repeat)
+    points = {1: 1.0, 2: watch(lambda: call(2), repeat) / one}
     if points[2] < CHEAP and rows > 2:
-        points[rows] = watch(lambda: call(rows), repeat) / single
+        points[rows] = watch(lambda: call(rows), repeat) / one
     found = interpolate(points, rows)
     _known.setdefault(model, {})[key] = found
-    if seconds_key is not None:
-        note_one(model, seconds_key, single)
     return found, watch.made
 
 
-def one(model: object, key: Hashable) -> float | None:
+def seconds(model: object, key: Hashable) -> float | None:
     """The seconds of a call on one latent of every image, None where none was timed."""
     found = known(model, key)
     return found[0] if found else None
 
 
-def note_one(model: object, key: Hashable, seconds: float) -> None:
+def note_seconds(model: object, key: Hashable, measured: float) -> None:
     """Remember them; of several, the least: the first calls of a model also load and compile."""
-    before = one(model, key)
-    _known.setdefault(model, {})[key] = (seconds if before is None else min(seconds, before),)
+    before = seconds(model, key)
+    _known.setdefault(model, {})[key] = (measured if before is None else min(measured, before),)
 
 
 def of_draft(model: object, key: Hashable, draft: Callable[[], None], target: Callable[[], None]) -> tuple[float, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -172,8 +173,8 @@ def speculate(
             f"a call on 2 latents takes {costs[1]:.2f} times a call on one here, so drafting would lose time"
         )
     if report.mode == "plain" and report.calls > 1:
-        cost.note_one(patcher.model, seconds_key, report.seconds / report.calls)
-    if one := cost.one(patcher.model, seconds_key):
+        cost.note_seconds(patcher.model, seconds_key, report.seconds / report.calls)
+    if one := cost.seconds(patcher.model, seconds_key):
         timing["stock_seconds"] = round(one * report.steps, 3)
     return latent, report, timing | _calls(report, choice, rows)
 
@@ -211,11 +212,17 @@ def _seconds_key(guider: Any, choice: modes.Choice, x: Tensor) -> tuple[Any, ...
 
 
 def _costs(
-    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor, seconds: Hashable
+    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor, seconds_key: Hashable
 ) -> tuple[cost.Table, int]:
-    """The table of costs that the plan needs, timed on the first run; seconds: the key of a call's seconds."""
-    key = cost_key(x.shape, getattr(guider, "cfg", None))
-    return cost.table(model, key, settings.tree.most_rows, lambda width: _call_once(rows, x, sigmas, width), seconds)
+    """The table of costs that the plan needs, timed on the first run. The seconds of a single latent are noted too."""
+
+    def call(width: int) -> None:
+        started = time.perf_counter()
+        _call_once(rows, x, sigmas, width)
+        if width == 1:
+            cost.note_seconds(model, seconds_key, time.perf_counter() - started)
+
+    return cost.table(model, cost_key(x.shape, getattr(guider, "cfg", None)), settings.tree.most_rows, call)
 
 
 def _draft_cost(
