@@ -13,8 +13,9 @@ const HISTORY = 64 // prompts looked through after a reload
 
 const panels = new WeakMap() // node -> panel
 const runs = new Map() // workflow id and node id -> run
+let ready = false // the page has a graph: settings are told before
 
-const enabled = () => app.ui?.settings?.getSettingValue?.(SETTING, true) ?? true
+const enabled = () => app.ui?.settings?.getSettingValue?.(SETTING) ?? true
 const root = () => app.rootGraph ?? app.graph
 const workflow = () => String(root()?.id ?? '')
 const locale = () => app.ui?.settings?.getSettingValue?.('Comfy.Locale') ?? navigator.language
@@ -89,7 +90,7 @@ async function restore() {
 }
 
 function onSetting(on) {
-  if (!root()) return
+  if (!ready) return
   for (const [, node] of find(root(), KINDS)) {
     if (!on) removePanel(node)
   }
@@ -111,6 +112,7 @@ app.registerExtension({
     }
   ],
   setup() {
+    ready = true
     api.addEventListener('drafttree.stats', onStats)
     api.addEventListener('executed', onExecuted)
   },
