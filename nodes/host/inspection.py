@@ -21,8 +21,8 @@ from .known import examine, of_host
 from .memory import KEY
 
 # Models whose rows were found not to mix (agreement with single calls), by class: subclasses may add anything.
-MODELS = ("BaseModel", "SDXL", "SD3", "Flux")
-NETWORKS = ("UNetModel", "OpenAISignatureMMDITWrapper", "Flux")
+MODELS = ("BaseModel", "SDXL", "SD3", "Flux", "QwenImage", "WAN21")
+NETWORKS = ("UNetModel", "OpenAISignatureMMDITWrapper", "Flux", "QwenImageTransformer2DModel", "WanModel")
 FRAMES = ("SVD_img2vid", "SV3D_u", "SV3D_p")
 CONTROL_NETWORKS = (
     comfy.cldm.cldm.ControlNet,
@@ -88,8 +88,9 @@ def model(patcher: Any) -> Iterator[Finding]:
     network = type(network if compiled is None else compiled)
     if not network.__module__.startswith("comfy.ldm.") or network.__name__ not in NETWORKS:
         yield Finding(f"the network type {network.__name__} has not been checked", Mode.NODE, guess=True)
+    original = patcher.object_patches_backup.get("diffusion_model", patcher.model.diffusion_model)
     for name, value in patcher.object_patches.items():
-        same = name == "diffusion_model" and getattr(value, "_orig_mod", None) is patcher.model.diffusion_model
+        same = name == "diffusion_model" and getattr(value, "_orig_mod", None) is original
         if name not in OBJECT_PATCHES and not same:
             yield Finding(f"the patched object {name}", Mode.NODE, guess=True)
     sampling = type(patcher.get_model_object("model_sampling"))

@@ -26,7 +26,7 @@ def examine(function: Any, what: str) -> Finding:
     if name in _KNOWN:
         return _KNOWN[name](_closure(function))
     shown = f"{what}{f' ({_shown(function)})' if _shown(function) else ''}"
-    if "cache" in f"{name} {type(function).__name__}".lower():
+    if "cache" in _whence(function).lower():
         return Finding(f"{shown}: it looks like a cache, which keeps values from call to call", Mode.PLAIN)
     if keeps_values(function):
         return Finding(f"{shown}: it keeps values from call to call", Mode.PLAIN)
@@ -74,6 +74,12 @@ def _shown(function: Any) -> str:
     """A short name for people."""
     name = getattr(function, "__qualname__", "") or type(function).__name__
     return "" if "<lambda>" in name else name.split(".<locals>.")[-1]
+
+
+def _whence(function: Any) -> str:
+    """Its own name, its class and its file."""
+    names = getattr(function, "__qualname__", "").split(".")[-1], type(function).__name__, function.__module__
+    return " ".join(str(name) for name in names)
 
 
 def _closure(function: Any) -> dict[str, Any]:

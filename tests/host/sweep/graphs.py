@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import tiny_models
 import torch
 
@@ -104,14 +106,17 @@ def inside(ours: SimpleNamespace, graph: Graph, look: Callable[..., None]) -> No
 def row_sets(batch: int) -> list[list[int]]:
     """Images of the rows of a call: whole batches, then ragged, then out of order."""
     images = list(range(batch))
-    return [images * 3, (images * 3)[: max(2, 3 * batch - 2)][::-1], [images[-1]] * 2]
+    return [images * (3 if batch == 1 else 2), (images * 2)[1:][::-1], [images[-1]] * 2]
 
 
-def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE) -> None:
-    """Rows at the noise levels of all steps, in the mode that is chosen, against the host's own call of one batch."""
+def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE, forced: Any = None) -> None:
+    """Rows at the noise levels of all steps, in the mode that is chosen, against the host's own call of one batch.
+
+    forced: a Choice to take instead.
+    """
 
     def look(model_k: Any, x: torch.Tensor, sigmas: torch.Tensor, extra_args: dict[str, Any]) -> None:
-        choice = ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
+        choice = forced or ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
         assert choice.mode < ours.host.finding.Mode.PLAIN, choice.reason
         target = ours.host.target.rows_of(model_k, extra_args, choice, len(x))
         generator = torch.Generator().manual_seed(2)
@@ -129,6 +134,12 @@ def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE
                 torch.testing.assert_close(together[row], alone, rtol=tolerance, atol=tolerance)
 
     inside(ours, graph, look)
+
+
+def fast_is_wrong(ours: SimpleNamespace, graph: Graph, whole_batches: bool = True) -> None:
+    """The checks above can fail: all rows in one call would be wrong for this graph."""
+    with pytest.raises((AssertionError, RuntimeError)):
+        rows_agree(ours, graph, forced=ours.host.modes.Choice(whole_batches=whole_batches))
 
 
 def conforms(ours: SimpleNamespace, graph: Graph, mode: str, reason: str = "", tolerance: float = TOLERANCE) -> Any:
@@ -155,6 +166,19 @@ def is_plain(ours: SimpleNamespace, build: Callable[[], Graph], reason: str) -> 
     assert report["calls"] == report["steps"]
     assert torch.equal(got, reference)
     return report
+
+
+def node(module: str, name: str) -> Any:
+    """A class of ComfyUI's own nodes."""
+    return getattr(importlib.import_module(f"comfy_extras.{module}"), name)
+
+
+def patched(model: Any, module: str, name: str, **values: Any) -> Any:
+    """The MODEL behind a node of ComfyUI."""
+    made = node(module, name)
+    execute = made.execute if hasattr(made, "execute") else getattr(made(), made.FUNCTION)
+    output = execute(model=model, **values)
+    return output.args[0] if hasattr(output, "args") else output[0]
 
 
 def prompts(batch: int = 1) -> tuple[Any, Any]:
