@@ -38,6 +38,9 @@ class SpeculativeSampler(io.ComfyNode):
                 *noise_inputs(),
                 *draft_inputs(),
             ],
+            # Two nodes with the same settings must not share one cached sampler: each shows its own run.
+            hidden=[io.Hidden.unique_id],
+            not_idempotent=True,
             outputs=[
                 io.Sampler.Output(
                     display_name="sampler", tooltip="For the sampler input of SamplerCustom or SamplerCustomAdvanced."
@@ -61,5 +64,7 @@ class SpeculativeSampler(io.ComfyNode):
         from .host.sampler import Settings
         from .host.sampler import SpeculativeSampler as Sampler
 
-        sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft))
-        return io.NodeOutput(sampler, sampler.report)
+        node_id = str(getattr(cls.hidden, "unique_id", None) or "")
+        sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft, node_id=node_id))
+        # The very dict that the run fills later: the prompt's record ends up with the whole report.
+        return io.NodeOutput(sampler, sampler.report, ui={"drafttree_report": [sampler.report]})

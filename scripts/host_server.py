@@ -155,7 +155,9 @@ class HostServer:
         try:
             link.symlink_to(self.pack, target_is_directory=True)
         except OSError:  # Windows without the right to link
-            shutil.copytree(self.pack, link, ignore=shutil.ignore_patterns(".git", ".venv", ".host", "output"))
+            shutil.copytree(
+                self.pack, link, ignore=shutil.ignore_patterns(".git", ".venv", ".host", "output", "node_modules")
+            )
         for pictures in (self.comfyui / "input", self.pack / "demo" / "input"):
             if pictures.is_dir():
                 shutil.copytree(pictures, self.base / "input", dirs_exist_ok=True)

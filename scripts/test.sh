@@ -11,4 +11,5 @@ what=(tests)
 for argument in "$@"; do
     if [ -e "${argument%%::*}" ]; then what=(); fi
 done
+if [ ${#what[@]} -gt 0 ]; then "$PYTHON" scripts/setup_web.py; fi
 exec "$PYTHON" -m pytest -c tests/pytest.ini ${what[@]+"${what[@]}"} "$@"

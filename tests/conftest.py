@@ -36,6 +36,13 @@ def load(name: str, file: pathlib.Path) -> ModuleType:
 torch.set_num_threads(2)
 load("sampler_core", ROOT / "sampler_core" / "__init__.py")
 load("host_server", ROOT / "scripts" / "host_server.py")
+load("setup_env", ROOT / "scripts" / "setup_env.py")
+
+
+@pytest.fixture(scope="session")
+def setup_web() -> ModuleType:
+    """scripts/setup_web.py: the JavaScript tools, a newer frontend, a browser."""
+    return load("setup_web", ROOT / "scripts" / "setup_web.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -48,6 +48,18 @@ def table(model: object, key: Hashable, rows: int, call: Callable[[int], None]) 
     return found, watch.made
 
 
+def seconds(model: object, key: Hashable) -> float | None:
+    """The seconds of a call on one latent of every image, None where none was timed."""
+    found = known(model, key)
+    return found[0] if found else None
+
+
+def note_seconds(model: object, key: Hashable, measured: float) -> None:
+    """Remember them; of several, the least: the first calls of a model also load and compile."""
+    before = seconds(model, key)
+    _known.setdefault(model, {})[key] = (measured if before is None else min(measured, before),)
+
+
 def of_draft(model: object, key: Hashable, draft: Callable[[], None], target: Callable[[], None]) -> tuple[float, int]:
     """What a call of a draft model costs, in units of the target's, and how many calls were made to find it.
 

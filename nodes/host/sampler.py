@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,7 @@ from ... import sampler_core
 from ...sampler_core.errors import InputError, NonFiniteError
 from ...sampler_core.noise import image_seed
 from ..types import AUTO, SAMPLERS, TreeSettings
-from . import compat, cost, draft, memory, modes, probe
+from . import compat, cost, draft, live, memory, modes, probe
 from .finding import Mode
 from .target import Rows, rows_of
 
@@ -33,7 +34,8 @@ class Settings:
     """What a node asked for.
 
     sampler_name: one of SAMPLERS. image_numbers: the number of each image within the seed's batch, counted from 0, or
-    None to count the latents. node: the name errors are signed with.
+    None to count the latents. node: the name errors are signed with. node_id: the node that shows live numbers, "" for
+    the one that runs the sampler.
     """
 
     node: str
@@ -43,6 +45,7 @@ class Settings:
     tree: TreeSettings = field(default_factory=TreeSettings)
     draft: ModelPatcher | None = None
     image_numbers: Sequence[int] | None = None
+    node_id: str = ""
 
 
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
@@ -70,14 +73,15 @@ def _run(
     disable: bool | None = None,
 ) -> Tensor:
     """The sampler function the host calls; its report goes `into` a dict and, as one line, to the log."""
-    with signed(settings.node):
-        latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable)
+    with signed(settings.node), live.watching(settings.node_id, sigmas) as watch:
+        latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable, watch)
     into.clear()
-    into.update(as_json(report) | timing)
+    into.update(as_json(report) | timing | {"sigmas": live.rounded(sigmas)})
     if timing["call_mode"] not in (Mode.VECTOR.label, Mode.PLAIN.label):
         into["summary"] += f", {into['model_calls']} model calls {into['call_mode']} ({into['call_reason']})"
     if advice := timing.get("advice"):
         into["summary"] += f" ({advice})"
+    watch.done(into)
     _log.info("[DraftTree] %s: %s", settings.node, into["summary"])
     return latent
 
@@ -95,6 +99,7 @@ def speculate(
     extra_args: dict[str, Any],
     callback: Callable[[dict[str, Any]], None] | None,
     disable: bool | None,
+    watch: live.Nobody = live.nobody,
 ) -> tuple[Tensor, sampler_core.Report, dict[str, Any]]:
     """The sampler function: from x [B, ...] at sigmas[0] to sigmas[-1]; also what was timed for the plan, if anything.
 
@@ -113,6 +118,7 @@ def speculate(
     choice = modes.choose(guider, extra_args.get("model_options", {}), sigmas, len(x))
     timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
     rows = rows_of(model, extra_args, choice, len(x))
+    seconds_key = _seconds_key(guider, choice, x)
     refusal = nothing_to_draft(settings, len(sigmas) - 1) or _declined(settings, choice)
     if not refusal and choice.guesses:
         refusal, timing["trial_calls"] = probe.refusal(rows.batch, x, sigmas, "; ".join(choice.guesses))
@@ -127,7 +133,7 @@ def speculate(
             target = rows
             tree = settings.tree.widths
             if tree == AUTO:
-                costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas)
+                costs, calls = _costs(settings, patcher.model, guider, rows, x, sigmas, seconds_key)
                 timing |= {"row_costs": [round(c, 3) for c in costs], "timing_calls": calls}
             drafter = stack.enter_context(_drafter(settings, model, sigmas, extra_args, rows))
             if callable(drafter) and costs and len(costs) > 1:
@@ -153,7 +159,7 @@ def speculate(
             rule=settings.tree.rule,
             drafter=drafter,
             seed=[image_seed(seed, number) for number in numbers],
-            callback=_progress(callback, bar),
+            callback=_progress(callback, bar, watch),
             rows=settings.tree.most_rows,
             cost=costs,
             draft_cost=draft_cost,
@@ -166,6 +172,10 @@ def speculate(
         report.reason = (
             f"a call on 2 latents takes {costs[1]:.2f} times a call on one here, so drafting would lose time"
         )
+    if report.mode == "plain" and report.calls > 1:
+        cost.note_seconds(patcher.model, seconds_key, report.seconds / report.calls)
+    if one := cost.seconds(patcher.model, seconds_key):
+        timing["stock_seconds"] = round(one * report.steps, 3)
     return latent, report, timing | _calls(report, choice, rows)
 
 
@@ -196,12 +206,23 @@ def cost_key(shape: Sequence[int], cfg: float | None) -> tuple[Any, ...]:
     return (*shape, cfg != 1.0)
 
 
+def _seconds_key(guider: Any, choice: modes.Choice, x: Tensor) -> tuple[Any, ...]:
+    """What the seconds of a call on one latent depend on besides: a ControlNet, say, makes it longer."""
+    return ("seconds", *cost_key(x.shape, getattr(guider, "cfg", None)), choice.mode, choice.reason)
+
+
 def _costs(
-    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor
+    settings: Settings, model: object, guider: Any, rows: Rows, x: Tensor, sigmas: Tensor, seconds_key: Hashable
 ) -> tuple[cost.Table, int]:
-    """The table of costs that the plan needs, timed on the first run."""
-    key = cost_key(x.shape, getattr(guider, "cfg", None))
-    return cost.table(model, key, settings.tree.most_rows, lambda width: _call_once(rows, x, sigmas, width))
+    """The table of costs that the plan needs, timed on the first run. The seconds of a single latent are noted too."""
+
+    def call(width: int) -> None:
+        started = time.perf_counter()
+        _call_once(rows, x, sigmas, width)
+        if width == 1:
+            cost.note_seconds(model, seconds_key, time.perf_counter() - started)
+
+    return cost.table(model, cost_key(x.shape, getattr(guider, "cfg", None)), settings.tree.most_rows, call)
 
 
 def _draft_cost(
@@ -285,11 +306,14 @@ def _drafter(settings: Settings, model: Any, sigmas: Tensor, extra_args: dict[st
         yield Rows(predict, target.images, choice, target.inpaint)
 
 
-def _progress(callback: Callable[[dict[str, Any]], None] | None, bar: Any) -> Callable[[sampler_core.Progress], None]:
+def _progress(
+    callback: Callable[[dict[str, Any]], None] | None, bar: Any, watch: live.Nobody
+) -> Callable[[sampler_core.Progress], None]:
     """The host's callback counts the step that was just made from 0, and expects the last one to be total - 1."""
 
     def tell(progress: sampler_core.Progress) -> None:
         bar.update(progress.step - bar.n)
+        watch(progress)
         if callback is not None:
             callback(
                 {
