@@ -123,7 +123,8 @@ def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE
         steps = len(sigmas) - 1
         for turn, images in enumerate(row_sets(len(x))):
             rows = torch.randn(len(images), *x.shape[1:], generator=generator)
-            sigma = sigmas[(turn + torch.arange(len(images))) % steps]
+            spread = torch.linspace(0, steps - 1, len(images)).round().long()  # over the whole schedule
+            sigma = sigmas[spread.roll(turn)]
             together = target(rows, sigma, np.array(images))
             for row, (image, s) in enumerate(zip(images, sigma, strict=True)):
                 batch = torch.randn(x.shape, generator=generator)
