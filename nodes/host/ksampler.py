@@ -17,6 +17,7 @@ from ...sampler_core.errors import InputError
 from ...sampler_core.report import Report
 from ..types import AUTO
 from . import compat, cost, draft, memory, modes
+from .finding import Mode
 from .sampler import Settings, SpeculativeSampler, as_json, cost_key, kernel_name, nothing_to_draft, signed
 
 if TYPE_CHECKING:
@@ -104,4 +105,6 @@ def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
 
 
 def _no_steps(images: int) -> dict[str, Any]:
-    return as_json(Report(0, images, mode="plain", reason="denoise is 0"))
+    reason = "denoise is 0"
+    report = as_json(Report(0, images, mode="plain", reason=reason))
+    return report | {"call_mode": Mode.PLAIN.label, "call_reason": reason, "model_calls": 0}

@@ -23,7 +23,7 @@ SAME = "rows equal single calls within 1e-4; one row is the stock sampler bit fo
 
 @dataclass
 class Graph:
-    """guider(): a new guider with its conds. latent: [B, ...]. mask: a noise mask. sigmas: [N + 1], or simple's 6."""
+    """guider(): a new guider with its conds. latent: [B, ...]. mask: a noise mask. sigmas: [N + 1] instead of steps."""
 
     guider: Callable[[], Any]
     latent: torch.Tensor
@@ -32,12 +32,15 @@ class Graph:
     sampler_name: str = "euler_ancestral"
     numbers: list[int] | None = None
     steps: int = 6
+    scheduler: str = "simple"
+    denoise: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
 
     def schedule(self, ours: SimpleNamespace) -> torch.Tensor:
         if self.sigmas is None:
             patcher = self.guider().model_patcher
-            return ours.host.ksampler.schedule(patcher, self.steps, self.sampler_name, "simple", 1.0)
+            schedule = ours.host.ksampler.schedule
+            return schedule(patcher, self.steps, self.sampler_name, self.scheduler, self.denoise)
         return self.sigmas
 
     def sample(self, ours: SimpleNamespace, sampler: Any) -> torch.Tensor:
