@@ -24,7 +24,16 @@ def ours(pack: ModuleType) -> SimpleNamespace:
     torch.set_num_threads(1)  # the networks are too small for more
     nodes = {
         name: module(f"nodes.{name}")
-        for name in ("configure", "demo_prompt", "draft_model", "extension", "ksampler", "sampler", "types")
+        for name in (
+            "configure",
+            "demo_prompt",
+            "draft_model",
+            "extension",
+            "ksampler",
+            "ksampler_advanced",
+            "sampler",
+            "types",
+        )
     }
     names = ("modes", "sampler", "target", "ksampler", "draft", "cost", "probe", "known", "finding", "compat")
     host = {name: module(f"nodes.host.{name}") for name in names}
