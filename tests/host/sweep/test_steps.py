@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
-from graphs import SAME, SEED, Graph, cfg, conforms, is_plain, prompts, stock
+from graphs import SAME, SEED, Graph, cfg, conforms, prompts, stock
 
 THEME = "Steps and precision"
 KINDS = ["flow", "eps", "v"]
-STOCK = "the stock sampler"
 # Half precision rounds a latent of about 1 to 1e-3 or 8e-3, and batches round otherwise than single latents.
 HALF = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
@@ -69,20 +68,6 @@ def test_half_precision_weights(ours: Any, record: Any, kind: str, dtype: torch.
     name = str(dtype).removeprefix("torch.")
     words = f"rows equal single calls within {HALF[dtype]:g}; one row is the stock sampler bit for bit"
     record(f"{name} weights", conforms(ours, graph, "vector", tolerance=HALF[dtype]), words)
-
-
-@pytest.mark.parametrize(("steps", "reason"), [(1, "one step leaves nothing to draft"), (2, "two steps leave nothing")])
-@pytest.mark.parametrize("kind", KINDS)
-def test_few_steps(ours: Any, record: Any, kind: str, steps: int, reason: str) -> None:
-    report = is_plain(ours, lambda: _graph(kind, steps=steps), reason)
-    record(f"{steps} step{'s' * (steps > 1)}", report, f"{STOCK}: nothing could be gained")
-
-
-@pytest.mark.parametrize("given", [{"eta": 0.0}, {"s_noise": 0.0}], ids=str)
-def test_no_noise(ours: Any, record: Any, given: dict[str, float]) -> None:
-    (name,) = given
-    report = is_plain(ours, lambda: _graph("flow", options=given), f"{name} is 0")
-    record(f"{name} 0", report, f"{STOCK}: there is no noise to speculate on")
 
 
 SCHEDULES = {
