@@ -191,6 +191,7 @@ def _between(start: float | None, end: float | None) -> Any:
 
 
 def _control(control: Any) -> Iterator[Finding]:
+    yield Finding("a ControlNet")
     for net in _chain(control):
         kind = type(net)
         if kind is comfy.controlnet.T2IAdapter:
@@ -213,6 +214,7 @@ def _chain(control: Any) -> Iterator[Any]:
 
 
 def _hooks(group: Any) -> Iterator[Finding]:
+    yield Finding("hooks")
     for hook in group.hooks:
         if isinstance(hook, comfy.hooks.TransformerOptionsHook):
             yield from transformer_options(hook.transformers_dict or {})

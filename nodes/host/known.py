@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -24,7 +25,8 @@ def examine(function: Any, what: str) -> Finding:
     """What a patch, wrapper or callback does to rows. what: its kind, for the reason."""
     name = _name(function)
     if name in _KNOWN:
-        return _KNOWN[name](_closure(function))
+        found = _KNOWN[name](_closure(function))
+        return replace(found, what=found.what or name.split(".")[1])
     shown = f"{what}{f' ({_shown(function)})' if _shown(function) else ''}"
     if "cache" in _whence(function).lower():
         return Finding(f"{shown}: it looks like a cache, which keeps values from call to call", Mode.PLAIN)
