@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -92,7 +94,32 @@ def speculative(
         "sweep", graph.sampler_name, tree=tree, image_numbers=graph.numbers, **graph.options
     )
     sampler = ours.host.sampler.SpeculativeSampler(settings)
-    return graph.sample(ours, sampler), sampler.report
+    with logged(ours) as lines:
+        latent = graph.sample(ours, sampler)
+    # The reason is told once in the log and once in the report, in ASCII for any console.
+    told = [line for line in lines if line.startswith("[DraftTree] sweep:")]
+    reason = sampler.report["call_reason"]
+    assert len(told) == 1 and (not reason or sum(line.count(reason) for line in lines) == 1), lines
+    assert not reason or sampler.report["summary"].count(reason) == 1
+    assert all(line.isascii() for line in lines)
+    return latent, sampler.report
+
+
+@contextmanager
+def logged(ours: SimpleNamespace) -> Iterator[list[str]]:
+    """The lines that the pack logs meanwhile."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(ours.host.sampler.__name__.rpartition(".")[0])
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def inside(ours: SimpleNamespace, graph: Graph, look: Callable[..., None]) -> None:

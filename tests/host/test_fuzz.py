@@ -35,16 +35,13 @@ class RowByRow:
         self.model, self.extra_args, self.choice, self.images = model, extra_args, choice, images
         self.usage, self.inpaint = usage, None
 
-    def batch(self, x: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
-        return self.model(x, sigma, **self.extra_args)
-
     def __call__(self, x: torch.Tensor, sigma: torch.Tensor, images: np.ndarray) -> torch.Tensor:
         out = []
         for row, level, image in zip(x, sigma, images, strict=True):
             if self.choice.keyframes:
                 self.choice.keyframes.set(level)
             batch = torch.stack([row] * self.images)
-            out.append(self.batch(batch, level.expand(self.images))[image])
+            out.append(self.model(batch, level.expand(self.images), **self.extra_args)[image])
         return torch.stack(out)
 
 
@@ -82,7 +79,7 @@ def test_graph(ours: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: i
     assert report["model_calls"] >= report["calls"] and not case.random
     usage = ours.host.target.Usage
     monkeypatch.setattr(ours.host.sampler, "rows_of", lambda *given: RowByRow(*given, usage()))
-    monkeypatch.setattr(ours.host.probe, "refusal", lambda *given: ("", 0))
+    monkeypatch.setattr(ours.host.probe, "tried", lambda *given: ("", 0))
     reference, other = _run(ours, number)
     assert (report["accepted"], report["proposed"]) == (other["accepted"], other["proposed"]), case.parts
     scale = float(reference.abs().max())

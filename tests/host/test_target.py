@@ -199,3 +199,33 @@ def test_what_keeps_values_is_seen(ours: Any) -> None:
     seen = ours.host.known.keeps_values
     assert all(seen(f) for f in (keeps, deep, _Object(), _Object().keeps, partial(keeps, 1)))
     assert not any(seen(f) for f in (inner, _Object().clean, lambda args: args, len))
+
+
+def test_another_release_is_tried_once(ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ComfyUI is not the release whose patches were read, known ones are compared with single calls first."""
+    model = tiny_models.flow()
+    skipping = graphs.patched(
+        model, "nodes_slg", "SkipLayerGuidanceDiT", double_layers="0", single_layers="", scale=3.0, start_percent=0.0,
+        end_percent=0.5,
+    )  # fmt: skip
+    graph = graphs.Graph(graphs.cfg(skipping, *graphs.prompts()), tiny_models.latent("flow", 2, 7))
+    monkeypatch.setattr(ours.host.compat, "is_checked", lambda: False)
+    runs = [graphs.speculative(ours, graph)[1] for _ in range(2)]
+    assert [run["trial_calls"] for run in runs] == [4, 0] and {run["call_mode"] for run in runs} == {"by sigma"}
+    plain = graphs.Graph(graphs.cfg(model, *graphs.prompts()), graph.latent)
+    assert "trial_calls" not in graphs.speculative(ours, plain)[1]
+
+
+def test_another_release_that_changed_something(ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mahiro, taken for a patch that leaves rows alone."""
+    name = "nodes_mahiro.Mahiro.execute.<locals>.mahiro_normd"
+    monkeypatch.setitem(ours.host.known._KNOWN, name, ours.host.known._rowwise)
+    graph = graphs.Graph(
+        graphs.cfg(graphs.patched(tiny_models.flow(), "nodes_mahiro", "Mahiro"), *graphs.prompts()),
+        tiny_models.latent("flow", 1, 7),
+    )
+    assert graphs.speculative(ours, graph)[1]["call_mode"] == "vector"  # as if it were so in the release that was read
+    monkeypatch.setattr(ours.host.compat, "is_checked", lambda: False)
+    latent, report = graphs.speculative(ours, graph)
+    assert report["mode"] == "plain" and "Mahiro: not as in ComfyUI" in report["reason"]
+    assert torch.equal(latent, graphs.stock(ours, graph))

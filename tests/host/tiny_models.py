@@ -177,6 +177,117 @@ def svd(seed: int = 0) -> Any:
     return _patcher(comfy.model_base.SVD_img2vid(config), seed)
 
 
+def _built(config: str, model: str, values: dict[str, Any], seed: int) -> Any:
+    """A model of these classes of ComfyUI."""
+    import comfy.model_base
+    import comfy.supported_models
+
+    made = getattr(comfy.supported_models, config)({**values, "dtype": torch.float32})
+    return _patcher(getattr(comfy.model_base, model)(made), seed)
+
+
+def aura(seed: int = 0) -> Any:
+    """A small AuraFlow network: 4 latent channels."""
+    values = {"max_seq": 16 * 16, "cond_seq_dim": WIDTH, "n_double_layers": 1, "n_layers": 2}
+    return _built("AuraFlow", "AuraFlow", {**values, "dim": 32, "n_heads": 2, "global_conddim": 32}, seed)
+
+
+def chroma(seed: int = 0) -> Any:
+    """A small Chroma network."""
+    values = {
+        "image_model": "chroma",
+        "in_channels": 64,  # of a patch
+        "out_channels": 64,
+        "patch_size": 2,
+        "context_in_dim": WIDTH,
+        "hidden_size": 32,
+        "mlp_ratio": 2.0,
+        "num_heads": 2,
+        "depth": 1,
+        "depth_single_blocks": 1,
+        "axes_dim": [4, 6, 6],
+        "theta": 10000,
+        "qkv_bias": True,
+        "in_dim": 64,
+        "out_dim": 32,
+        "hidden_dim": 32,
+        "n_layers": 1,
+    }
+    return _built("Chroma", "Chroma", values, seed)
+
+
+def lumina(seed: int = 0, z_image: bool = False) -> Any:
+    """A small Lumina 2 network; z_image: with Z-Image's changes."""
+    values = {
+        "image_model": "lumina2",
+        "patch_size": 2,
+        "in_channels": 16,
+        "dim": 32,
+        "n_layers": 1,
+        "n_refiner_layers": 1,
+        "n_heads": 2,
+        "n_kv_heads": 2,
+        "multiple_of": 16,
+        "ffn_dim_multiplier": 1.0,
+        "qk_norm": True,
+        "cap_feat_dim": WIDTH,
+        "axes_dims": [4, 6, 6],
+        "axes_lens": [64, 64, 64],
+    }
+    if z_image:
+        values |= {"z_image_modulation": True, "time_scale": 1000.0, "pad_tokens_multiple": 32}
+        values |= {"dim": 256, "n_heads": 16, "n_kv_heads": 16}  # it modulates with 256 channels
+    return _built("Lumina2", "Lumina2", values, seed)
+
+
+def hunyuan_video(seed: int = 0) -> Any:
+    """A small HunyuanVideo network: latents [B, 16, frames, H, W]."""
+    values = {
+        "image_model": "hunyuan_video",
+        "in_channels": 16,
+        "out_channels": 16,
+        "patch_size": [1, 2, 2],
+        "vec_in_dim": WIDTH,
+        "context_in_dim": WIDTH,
+        "hidden_size": 32,
+        "mlp_ratio": 2.0,
+        "num_heads": 2,
+        "depth": 1,
+        "depth_single_blocks": 1,
+        "axes_dim": [4, 6, 6],
+        "theta": 256,
+        "qkv_bias": True,
+        "guidance_embed": True,
+        "byt5": False,
+        "meanflow": False,
+        "use_cond_type_embedding": False,
+        "vision_in_dim": None,
+    }
+    return _built("HunyuanVideo", "HunyuanVideo", values, seed)
+
+
+def hidream(seed: int = 0) -> Any:
+    """A small HiDream network; conditioning needs conditioning_llama3 [B, layers, tokens, WIDTH]."""
+    values = {
+        "image_model": "hidream",
+        "patch_size": 2,
+        "in_channels": 16,
+        "out_channels": 16,
+        "num_layers": 1,
+        "num_single_layers": 1,
+        "attention_head_dim": 16,
+        "num_attention_heads": 2,
+        "caption_channels": [WIDTH, WIDTH],
+        "text_emb_dim": WIDTH,
+        "num_routed_experts": 2,
+        "num_activated_experts": 1,
+        "axes_dims_rope": [4, 6, 6],
+        "max_resolution": [128, 128],
+        "llama_layers": [0, 1],
+    }
+    return _built("HiDream", "HiDream", values, seed)
+
+
 def controlnet(seed: int = 0) -> Any:
     """A ControlNet for `unet`, with hints of eight times the latent's size."""
     import comfy.cldm.cldm

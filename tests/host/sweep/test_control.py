@@ -106,6 +106,23 @@ def test_t2i_adapter(ours: Any, record: Any, hints: int, mode: str) -> None:
     record(f"T2I adapter, {'one hint' if hints == 1 else 'a hint for each image'}", report, SAME)
 
 
+def test_control_lora(ours: Any, record: Any) -> None:
+    import comfy.controlnet
+
+    weights = {name: w for name, w in tiny_models.controlnet().control_model.state_dict().items() if _own(name)}
+    weights["input_blocks.0.0.up"] = 0.1 * torch.ones(32, 1)
+    weights["input_blocks.0.0.down"] = 0.1 * torch.ones(1, 4 * 9)
+    net = comfy.controlnet.ControlLora(weights)
+    positive = _applied(prompts()[0], net, _hint(2))
+    graph = Graph(cfg(tiny_models.unet(), positive, prompts()[1]), tiny_models.latent("eps", 2, 7))
+    record("ControlLora", conforms(ours, graph, "vector"), SAME)
+
+
+def _own(name: str) -> bool:
+    """Weights that a ControlLora brings along; the others are the model's."""
+    return name.startswith(("input_hint_block", "zero_convs", "middle_block_out"))
+
+
 def test_unknown_control(ours: Any, record: Any) -> None:
     import comfy.controlnet
 

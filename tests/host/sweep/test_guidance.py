@@ -21,6 +21,7 @@ ROWWISE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "APG without momentum": ("flow", "nodes_apg", "APG", {"eta": 0.5, "norm_threshold": 5.0, "momentum": 0.0}),
     "FreSca": ("flow", "nodes_fresca", "FreSca", {"scale_low": 1.0, "scale_high": 1.25, "freq_cutoff": 2}),
     "Epsilon Scaling": ("eps", "nodes_eps", "EpsilonScaling", {"scaling_factor": 1.005}),
+    "Self-Attention Guidance": ("eps", "nodes_sag", "SelfAttentionGuidance", {"scale": 0.5, "blur_sigma": 2.0}),
     "Perturbed-Attention Guidance": ("eps", "nodes_pag", "PerturbedAttentionGuidance", {"scale": 3.0}),
 }
 

@@ -22,17 +22,32 @@ MODELS: dict[str, Any] = {
     "SDXL layout": (tiny_models.unet_sdxl, (2, 4, 8, 8)),
     "SD3 layout": (tiny_models.flow, (2, 16, 8, 8)),
     "Flux layout": (tiny_models.flux, (2, 16, 8, 8)),
+    "AuraFlow layout": (tiny_models.aura, (2, 4, 8, 8)),
+    "Chroma layout": (tiny_models.chroma, (2, 16, 8, 8)),
+    "Lumina 2 layout": (tiny_models.lumina, (2, 16, 8, 8)),
+    "Z-Image layout": (lambda: tiny_models.lumina(z_image=True), (2, 16, 8, 8)),
     "Qwen-Image layout (5-D latents)": (tiny_models.qwen, (2, 16, 1, 8, 8)),
     "Wan 2.1 layout (5-D latents, several frames)": (tiny_models.wan, (2, 16, 3, 8, 8)),
+    "HunyuanVideo layout (5-D latents, several frames)": (tiny_models.hunyuan_video, (2, 16, 2, 8, 8)),
 }
 
 
-@pytest.mark.parametrize("sampler", ["euler_ancestral", "lcm"])
 @pytest.mark.parametrize("feature", list(MODELS))
-def test_models(ours: Any, record: Any, feature: str, sampler: str) -> None:
+def test_models(ours: Any, record: Any, feature: str) -> None:
     build, shape = MODELS[feature]
+    sampler = "lcm" if len(feature) % 2 else "euler_ancestral"
     graph = Graph(cfg(build(), *prompts(2)), _latent(*shape), sampler_name=sampler)
     record(feature, conforms(ours, graph, "vector"), SAME)
+
+
+def test_hidream(ours: Any, record: Any) -> None:
+    words = torch.randn(2, 2, 4, tiny_models.WIDTH, generator=torch.Generator().manual_seed(4))
+    conds = (with_values(side, conditioning_llama3=words) for side in prompts(2))
+    record(
+        "HiDream layout",
+        conforms(ours, Graph(cfg(tiny_models.hidream(), *conds), _latent(2, 16, 8, 8)), "vector"),
+        SAME,
+    )
 
 
 @pytest.mark.parametrize("references", [1, 2])

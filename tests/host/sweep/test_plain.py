@@ -171,3 +171,13 @@ def test_four_steps(ours: Any, record: Any) -> None:
     _, report = speculative(ours, graph, (1,))
     assert report["mode"] == "tree" and report["proposed"] > 0
     record("4 steps of lcm (Turbo, Lightning)", report, "drafts are tried from the second step on")
+
+
+@pytest.mark.parametrize("name", ["euler", "dpmpp_2m"])
+def test_deterministic_samplers(ours: Any, record: Any, name: str) -> None:
+    """The nodes do not offer them; a graph sent by hand may name one."""
+    graph = _graph(tiny_models.flow())
+    graph.sigmas, graph.sampler_name = torch.tensor([1.0, 0.5, 0.0]), name
+    with pytest.raises(ValueError, match=f"sampler_name is '{name}'. Use one of: euler_ancestral"):
+        speculative(ours, graph)
+    record("a deterministic sampler (euler, dpmpp_2m)", "declined", "an error that names the samplers that work")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
-from graphs import SAME, Graph, cfg, conforms, fast_is_wrong, patched, prompts, speculative
+from graphs import SAME, Graph, cfg, conforms, fast_is_wrong, inside, patched, prompts, speculative
 
 THEME = "Weights and patches"
 KEY = "diffusion_model.joint_blocks.0.x_block.attn.qkv.weight"
@@ -76,6 +77,33 @@ def test_hooks_with_keyframes(ours: Any, record: Any, both: bool) -> None:
     model.unpatch_model()
     assert all(torch.equal(weight, before[name]) for name, weight in model.model.state_dict().items())
     record("hooks with keyframes", report, f"{SAME}; the weights are restored")
+
+
+@pytest.mark.parametrize("guarantee", [0, 1, 3])
+def test_keyframes_are_those_of_the_stock_sampler(ours: Any, guarantee: int) -> None:
+    """What the model answered at each step of a stock run, asked again in one call and in any order."""
+
+    model = tiny_models.flow()
+    hooks = _hooks(_weights(model)[KEY], 0.1, [(0.0, 1.0), (0.3, 0.2), (0.6, -1.0)])
+    for frame in hooks.hooks[0].hook_keyframe.keyframes:
+        frame.guarantee_steps = guarantee
+    graph = Graph(cfg(model, _hooked(prompts()[0], hooks), prompts()[1]), tiny_models.latent("flow", 1, 7), steps=8)
+
+    def look(model_k: Any, x: Any, sigmas: Any, extra_args: Any) -> None:
+        seen: list[tuple[Any, Any, Any]] = []
+        for sigma, following in zip(sigmas[:-1], sigmas[1:], strict=True):
+            answer = model_k(x, sigma.expand(1), **extra_args)
+            seen.append((x, sigma, answer))
+            x = answer + (x - answer) * following / sigma
+        choice = ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, 1)
+        target = ours.host.target.rows_of(model_k, extra_args, choice, 1)
+        for order in (range(8), range(7, -1, -1), [3, 7, 0, 5, 1, 6, 2, 4]):
+            rows, answers = (torch.cat([seen[i][k] for i in order]) for k in (0, 2))
+            levels = torch.stack([seen[i][1] for i in order])
+            found = target(rows, levels, np.zeros(8, dtype=np.int64))
+            torch.testing.assert_close(found, answers, rtol=1e-4, atol=1e-4)
+
+    inside(ours, graph, look)
 
 
 def test_default_conditioning(ours: Any, record: Any) -> None:
