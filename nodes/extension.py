@@ -10,6 +10,7 @@ from .configure import ConfigureDraftTree
 from .demo_prompt import DemoPrompt
 from .draft_model import DraftFromModel, LoadDraftModel
 from .ksampler import SpeculativeKSampler
+from .ksampler_advanced import SpeculativeKSamplerAdvanced
 from .sampler import SpeculativeSampler
 
 NODES: list[type[io.ComfyNode]] = [
@@ -17,6 +18,7 @@ NODES: list[type[io.ComfyNode]] = [
     DraftFromModel,
     ConfigureDraftTree,
     SpeculativeKSampler,
+    SpeculativeKSamplerAdvanced,
     SpeculativeSampler,
     DemoPrompt,
 ]

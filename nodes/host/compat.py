@@ -57,3 +57,16 @@ def _out_of_memory() -> type[BaseException] | tuple[type[BaseException], ...]:
 
 OUT_OF_MEMORY = _out_of_memory()
 """What is raised when the device's memory does not suffice."""
+
+
+CHECKED = ("0.3.75",)
+"""The releases whose patches were read and tried one by one."""
+
+
+def is_checked() -> bool:
+    """Whether the ComfyUI that runs is one of them."""
+    try:
+        from comfyui_version import __version__
+    except ImportError:
+        return False
+    return __version__ in CHECKED

@@ -31,7 +31,7 @@ class Mode(IntEnum):
 class Finding:
     """One thing and the fastest mode that is right with it.
 
-    what: its name, with the reason where that is not plain from the mode; "" for what is of no consequence. active:
+    what: its name, with the reason where that is not plain from the mode. active:
     for what asks the first row of a call for its noise level, and only whether it lies in a range: whether each sigma
     of a schedule does; rows that agree share calls. mixes: rows of a call change each other, images of a batch too.
     guess: nothing is known about it, so it is tried before it is relied on.

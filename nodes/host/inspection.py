@@ -20,9 +20,21 @@ from .finding import Finding, Mode
 from .known import examine, of_host
 from .memory import KEY
 
-# Models whose rows were found not to mix (agreement with single calls), by class: subclasses may add anything.
-MODELS = ("BaseModel", "SDXL", "SD3", "Flux")
-NETWORKS = ("UNetModel", "OpenAISignatureMMDITWrapper", "Flux")
+# Models whose rows were found not to mix (agreement with single calls) and their networks, by class: subclasses may add
+# anything.
+MODELS = {
+    "BaseModel": "UNetModel",
+    "SDXL": "UNetModel",
+    "SD3": "OpenAISignatureMMDITWrapper",
+    "AuraFlow": "MMDiT",
+    "Flux": "Flux",
+    "Chroma": "Chroma",
+    "Lumina2": "NextDiT",
+    "HiDream": "HiDreamImageTransformer2DModel",
+    "QwenImage": "QwenImageTransformer2DModel",
+    "WAN21": "WanModel",
+    "HunyuanVideo": "HunyuanVideo",
+}
 FRAMES = ("SVD_img2vid", "SV3D_u", "SV3D_p")
 CONTROL_NETWORKS = (
     comfy.cldm.cldm.ControlNet,
@@ -78,18 +90,20 @@ def _guider(guider: Any) -> Iterator[Finding]:
 def model(patcher: Any) -> Iterator[Finding]:
     """What shows in a model and its patcher."""
     kind = type(patcher.model)
+    known = MODELS.get(kind.__name__) if kind.__module__ == comfy.model_base.__name__ else None
     if kind.__module__ == comfy.model_base.__name__ and kind.__name__ in FRAMES:
         yield Finding(f"the model type {kind.__name__} treats the batch as the frames of a video", Mode.PLAIN)
-    elif kind.__module__ != comfy.model_base.__name__ or kind.__name__ not in MODELS:
+    elif known is None:
         yield Finding(f"the model type {kind.__name__} has not been checked", Mode.NODE, guess=True)
     network = patcher.get_model_object("diffusion_model")
     # torch.compile wraps a network without changing what it does.
     compiled = getattr(network, "_orig_mod", None)
     network = type(network if compiled is None else compiled)
-    if not network.__module__.startswith("comfy.ldm.") or network.__name__ not in NETWORKS:
+    if known is not None and (not network.__module__.startswith("comfy.ldm.") or network.__name__ != known):
         yield Finding(f"the network type {network.__name__} has not been checked", Mode.NODE, guess=True)
+    original = patcher.object_patches_backup.get("diffusion_model", patcher.model.diffusion_model)
     for name, value in patcher.object_patches.items():
-        same = name == "diffusion_model" and getattr(value, "_orig_mod", None) is patcher.model.diffusion_model
+        same = name == "diffusion_model" and getattr(value, "_orig_mod", None) is original
         if name not in OBJECT_PATCHES and not same:
             yield Finding(f"the patched object {name}", Mode.NODE, guess=True)
     sampling = type(patcher.get_model_object("model_sampling"))
@@ -177,6 +191,7 @@ def _between(start: float | None, end: float | None) -> Any:
 
 
 def _control(control: Any) -> Iterator[Finding]:
+    yield Finding("a ControlNet")
     for net in _chain(control):
         kind = type(net)
         if kind is comfy.controlnet.T2IAdapter:
@@ -199,6 +214,7 @@ def _chain(control: Any) -> Iterator[Any]:
 
 
 def _hooks(group: Any) -> Iterator[Finding]:
+    yield Finding("hooks")
     for hook in group.hooks:
         if isinstance(hook, comfy.hooks.TransformerOptionsHook):
             yield from transformer_options(hook.transformers_dict or {})

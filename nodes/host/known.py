@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -24,9 +25,10 @@ def examine(function: Any, what: str) -> Finding:
     """What a patch, wrapper or callback does to rows. what: its kind, for the reason."""
     name = _name(function)
     if name in _KNOWN:
-        return _KNOWN[name](_closure(function))
+        found = _KNOWN[name](_closure(function))
+        return replace(found, what=found.what or name.split(".")[1])
     shown = f"{what}{f' ({_shown(function)})' if _shown(function) else ''}"
-    if "cache" in f"{name} {type(function).__name__}".lower():
+    if "cache" in _whence(function).lower():
         return Finding(f"{shown}: it looks like a cache, which keeps values from call to call", Mode.PLAIN)
     if keeps_values(function):
         return Finding(f"{shown}: it keeps values from call to call", Mode.PLAIN)
@@ -74,6 +76,12 @@ def _shown(function: Any) -> str:
     """A short name for people."""
     name = getattr(function, "__qualname__", "") or type(function).__name__
     return "" if "<lambda>" in name else name.split(".<locals>.")[-1]
+
+
+def _whence(function: Any) -> str:
+    """Its own name, its class and its file."""
+    names = getattr(function, "__qualname__", "").split(".")[-1], type(function).__name__, function.__module__
+    return " ".join(str(name) for name in names)
 
 
 def _closure(function: Any) -> dict[str, Any]:
@@ -128,6 +136,7 @@ _KNOWN: dict[str, Read] = {
     "nodes_cfg.CFGNorm.execute.<locals>.cfg_norm": _rowwise,
     "nodes_cfg.CFGZeroStar.execute.<locals>.cfg_zero_star": _rowwise,
     "nodes_differential_diffusion.DifferentialDiffusion.execute.<locals>.<lambda>": _rowwise,
+    "nodes_differential_diffusion.DifferentialDiffusion.forward": _rowwise,
     "nodes_eps.EpsilonScaling.execute.<locals>.epsilon_scaling_function": _rowwise,
     "nodes_eps.TemporalScoreRescaling.execute.<locals>.temporal_score_rescaling": _mixing("TemporalScoreRescaling"),
     "nodes_freelunch.FreeU.patch.<locals>.output_block_patch": _rowwise,
@@ -144,6 +153,9 @@ _KNOWN: dict[str, Read] = {
     "nodes_model_downscale.PatchModelAddDownscale.execute.<locals>.output_block_patch": _rowwise,
     "nodes_pag.PerturbedAttentionGuidance.execute.<locals>.post_cfg_function": _rowwise,
     "nodes_perpneg.PerpNeg.execute.<locals>.cfg_function": _mixing("PerpNeg"),
+    # What it records is used within the same call.
+    "nodes_sag.SelfAttentionGuidance.execute.<locals>.attn_and_record": _rowwise,
+    "nodes_sag.SelfAttentionGuidance.execute.<locals>.post_cfg_function": _rowwise,
     "nodes_slg.SkipLayerGuidanceDiT.execute.<locals>.post_cfg_function": _skip_layers,
     "nodes_slg.SkipLayerGuidanceDiTSimple.execute.<locals>.calc_cond_batch_function": _skip_layers,
     "nodes_tcfg.TCFG.execute.<locals>.tangential_damping_cfg": _rowwise,

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import inspection
+from . import compat, inspection
 from .finding import Finding, Mode
 from .keyframes import Keyframes
 
@@ -23,7 +23,8 @@ class Choice:
 
     mode, reason: as in the report ("" where nothing stands in the way). whole_batches: rows must stand on a grid of
     all images. classes: with Mode.SIGMA, sigma -> the class of sigmas it may share a call with.
-    guesses: unknown things that must be tried before they are relied on. keyframes: of hooks, set before each call.
+    guesses: unknown things that must be tried before they are relied on. unsure: known things in a release of ComfyUI
+    where they may have changed, tried in another way. keyframes: of hooks, set before each call.
     """
 
     mode: Mode = Mode.VECTOR
@@ -31,6 +32,7 @@ class Choice:
     whole_batches: bool = False
     classes: Mapping[float, int] | None = None
     guesses: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
     keyframes: Keyframes | None = None
 
     @property
@@ -94,6 +96,7 @@ def _choose(
         whole_batches=images > 1 and (mode == Mode.NODE or any(n != 1 for n in batches)),
         classes=classes,
         guesses=tuple(dict.fromkeys(finding.what for finding in found if finding.guess)),
+        unsure=() if compat.is_checked() or mode > Mode.SIGMA else tuple(sorted({finding.what for finding in found})),
         keyframes=keyframes or None,
     )
 

@@ -117,14 +117,14 @@ def speculate(
 
     choice = modes.choose(guider, extra_args.get("model_options", {}), sigmas, len(x))
     timing: dict[str, Any] = {"tree": AUTO} if settings.tree.widths == AUTO else {}
-    rows = rows_of(model, extra_args, choice, len(x))
+    rows, stock = rows_of(model, extra_args, choice, len(x)), partial(_stock_call, model, extra_args)
     seconds_key = _seconds_key(guider, choice, x)
     refusal = nothing_to_draft(settings, len(sigmas) - 1) or _declined(settings, choice)
-    if not refusal and choice.guesses:
-        refusal, timing["trial_calls"] = probe.refusal(rows.batch, x, sigmas, "; ".join(choice.guesses))
+    if not refusal and (choice.guesses or choice.unsure):
+        refusal, timing["trial_calls"] = probe.tried(choice, patcher.model, rows, stock, x, sigmas)
     with ExitStack() as stack:
         bar = stack.enter_context(tqdm(total=max(len(sigmas) - 1, 0), disable=disable))
-        target: Callable[..., Tensor] = partial(_stock_call, model, extra_args)
+        target: Callable[..., Tensor] = stock
         tree: tuple[int, ...] | str = ()
         costs: cost.Table | None = None
         drafter: Any = "frozen"

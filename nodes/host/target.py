@@ -55,10 +55,6 @@ class Rows:
         index = torch.from_numpy(images).to(x.device)
         return self.inpaint(lambda masked: self._call(masked, sigma, images), x, sigma, index)
 
-    def batch(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """One latent of every image, as the stock samplers call."""
-        return self(x, sigma, np.arange(self.images))
-
     def _call(self, x: Tensor, sigma: Tensor, images: np.ndarray) -> Tensor:
         parts = list(self._parts(sigma, images))
         if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(len(x))):

@@ -51,7 +51,7 @@ def test_unknown_patches_take_the_safe_mode(render: Any, reason: str) -> None:
     model, prompts = tiny_models.flow().clone(), (tiny_models.conditioning(1), tiny_models.conditioning(2))
     UNKNOWN[reason](model)
     _, report = render(model, _latent(), *prompts, widths=(2, 1))
-    assert report["mode"] == "tree" and report["call_mode"] == "by node" and report["trial_calls"] == 5
+    assert report["mode"] == "tree" and report["call_mode"] == "by node" and report["trial_calls"] == 6
     assert reason in report["call_reason"] and report["model_calls"] == report["rows"] > report["calls"]
     result, report = render(model, _latent(), *prompts, widths="auto")
     assert report["mode"] == report["call_mode"] == "plain" and "trial_calls" not in report

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
-from graphs import SAME, Graph, cfg, conforms, prompts, with_values
+from graphs import SAME, Graph, cfg, conforms, fast_is_wrong, prompts, with_values
 
 THEME = "Prompts"
 
@@ -20,6 +20,7 @@ def test_for_a_part_of_the_steps(ours: Any, record: Any, kind: str, start: float
     graph = Graph(cfg(tiny_models.build(kind), positive, negative), tiny_models.latent(kind, 2, 7))
     report = conforms(ours, graph, "by sigma", "conditioning for a part of the steps")
     record("for a part of the steps (timestep ranges)", report, SAME)
+    fast_is_wrong(ours, graph)
 
 
 def test_for_all_steps(ours: Any, record: Any) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import tiny_models
 import torch
 
@@ -21,7 +25,7 @@ SAME = "rows equal single calls within 1e-4; one row is the stock sampler bit fo
 
 @dataclass
 class Graph:
-    """guider(): a new guider with its conds. latent: [B, ...]. mask: a noise mask. sigmas: [N + 1], or simple's 6."""
+    """guider(): a new guider with its conds. latent: [B, ...]. mask: a noise mask. sigmas: [N + 1] instead of steps."""
 
     guider: Callable[[], Any]
     latent: torch.Tensor
@@ -30,12 +34,15 @@ class Graph:
     sampler_name: str = "euler_ancestral"
     numbers: list[int] | None = None
     steps: int = 6
+    scheduler: str = "simple"
+    denoise: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
 
     def schedule(self, ours: SimpleNamespace) -> torch.Tensor:
         if self.sigmas is None:
             patcher = self.guider().model_patcher
-            return ours.host.ksampler.schedule(patcher, self.steps, self.sampler_name, "simple", 1.0)
+            schedule = ours.host.ksampler.schedule
+            return schedule(patcher, self.steps, self.sampler_name, self.scheduler, self.denoise)
         return self.sigmas
 
     def sample(self, ours: SimpleNamespace, sampler: Any) -> torch.Tensor:
@@ -87,7 +94,32 @@ def speculative(
         "sweep", graph.sampler_name, tree=tree, image_numbers=graph.numbers, **graph.options
     )
     sampler = ours.host.sampler.SpeculativeSampler(settings)
-    return graph.sample(ours, sampler), sampler.report
+    with logged(ours) as lines:
+        latent = graph.sample(ours, sampler)
+    # The reason is told once in the log and once in the report, in ASCII for any console.
+    told = [line for line in lines if line.startswith("[DraftTree] sweep:")]
+    reason = sampler.report["call_reason"]
+    assert len(told) == 1 and (not reason or sum(line.count(reason) for line in lines) == 1), lines
+    assert not reason or sampler.report["summary"].count(reason) == 1
+    assert all(line.isascii() for line in lines)
+    return latent, sampler.report
+
+
+@contextmanager
+def logged(ours: SimpleNamespace) -> Iterator[list[str]]:
+    """The lines that the pack logs meanwhile."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger(ours.host.sampler.__name__.rpartition(".")[0])
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def inside(ours: SimpleNamespace, graph: Graph, look: Callable[..., None]) -> None:
@@ -104,21 +136,25 @@ def inside(ours: SimpleNamespace, graph: Graph, look: Callable[..., None]) -> No
 def row_sets(batch: int) -> list[list[int]]:
     """Images of the rows of a call: whole batches, then ragged, then out of order."""
     images = list(range(batch))
-    return [images * 3, (images * 3)[: max(2, 3 * batch - 2)][::-1], [images[-1]] * 2]
+    return [images * (3 if batch == 1 else 2), (images * 2)[1:][::-1], [images[-1]] * 2]
 
 
-def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE) -> None:
-    """Rows at the noise levels of all steps, in the mode that is chosen, against the host's own call of one batch."""
+def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE, forced: Any = None) -> None:
+    """Rows at the noise levels of all steps, in the mode that is chosen, against the host's own call of one batch.
+
+    forced: a Choice to take instead.
+    """
 
     def look(model_k: Any, x: torch.Tensor, sigmas: torch.Tensor, extra_args: dict[str, Any]) -> None:
-        choice = ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
+        choice = forced or ours.host.modes.choose(model_k.inner_model, extra_args["model_options"], sigmas, len(x))
         assert choice.mode < ours.host.finding.Mode.PLAIN, choice.reason
         target = ours.host.target.rows_of(model_k, extra_args, choice, len(x))
         generator = torch.Generator().manual_seed(2)
         steps = len(sigmas) - 1
         for turn, images in enumerate(row_sets(len(x))):
             rows = torch.randn(len(images), *x.shape[1:], generator=generator)
-            sigma = sigmas[(turn + torch.arange(len(images))) % steps]
+            spread = torch.linspace(0, steps - 1, len(images)).round().long()  # over the whole schedule
+            sigma = sigmas[spread.roll(turn)]
             together = target(rows, sigma, np.array(images))
             for row, (image, s) in enumerate(zip(images, sigma, strict=True)):
                 batch = torch.randn(x.shape, generator=generator)
@@ -129,6 +165,12 @@ def rows_agree(ours: SimpleNamespace, graph: Graph, tolerance: float = TOLERANCE
                 torch.testing.assert_close(together[row], alone, rtol=tolerance, atol=tolerance)
 
     inside(ours, graph, look)
+
+
+def fast_is_wrong(ours: SimpleNamespace, graph: Graph, whole_batches: bool = True) -> None:
+    """The checks above can fail: all rows in one call would be wrong for this graph."""
+    with pytest.raises((AssertionError, RuntimeError)):
+        rows_agree(ours, graph, forced=ours.host.modes.Choice(whole_batches=whole_batches))
 
 
 def conforms(ours: SimpleNamespace, graph: Graph, mode: str, reason: str = "", tolerance: float = TOLERANCE) -> Any:
@@ -155,6 +197,19 @@ def is_plain(ours: SimpleNamespace, build: Callable[[], Graph], reason: str) -> 
     assert report["calls"] == report["steps"]
     assert torch.equal(got, reference)
     return report
+
+
+def node(module: str, name: str) -> Any:
+    """A class of ComfyUI's own nodes."""
+    return getattr(importlib.import_module(f"comfy_extras.{module}"), name)
+
+
+def patched(model: Any, module: str, name: str, **values: Any) -> Any:
+    """The MODEL behind a node of ComfyUI."""
+    made = node(module, name)
+    execute = made.execute if hasattr(made, "execute") else getattr(made(), made.FUNCTION)
+    output = execute(model=model, **values)
+    return output.args[0] if hasattr(output, "args") else output[0]
 
 
 def prompts(batch: int = 1) -> tuple[Any, Any]:
