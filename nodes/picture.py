@@ -99,6 +99,8 @@ def _panel(axes: Axes, title: str, x: str, y: str) -> None:
 
 def _rounds(axes: Axes, report: Report) -> None:
     """A bar for every call: how far its tree reached, and how many of its steps were kept."""
+    from matplotlib.ticker import MaxNLocator
+
     rounds = np.array(report["rounds"], dtype=float)
     done, depth, width = rounds[:, 0], rounds[:, 2], rounds[:, 3]
     start = np.concatenate([[0.0], done[:-1]])
@@ -108,7 +110,7 @@ def _rounds(axes: Axes, report: Report) -> None:
     axes.barh(call, reach - start, left=start, height=0.8, color=DRAFTED, label="drafted")
     axes.barh(call, done - start, left=start, height=0.8, color=OURS, label="kept")
     if width.max() > 1 and len(call) <= 24:
-        for y, x, rows in zip(call, reach, rounds[:, 1].astype(int).tolist(), strict=True):
+        for y, x, rows in zip(call.tolist(), reach.tolist(), rounds[:, 1].astype(int).tolist(), strict=True):
             words = f"{rows} row{'s' * (rows > 1)}"
             axes.text(x + 0.01 * report["steps"], y, words, va="center", fontsize=9, color=QUIET)
     axes.plot(np.arange(1, report["steps"] + 1) - 0.5, np.arange(1, report["steps"] + 1), color=QUIET, lw=1, ls=":")
@@ -116,7 +118,7 @@ def _rounds(axes: Axes, report: Report) -> None:
     axes.text(low - 0.5 - 0.05 * report["steps"], low, "stock: a call a step", fontsize=10, color=QUIET, ha="right")
     axes.set_xlim(0, report["steps"] * 1.0 + (0.08 * report["steps"] if width.max() > 1 else 0))
     axes.set_ylim(len(rounds) + 0.7, 0.3)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="upper right", frameon=False, fontsize=11, ncols=2, borderaxespad=0.2)
 
 
@@ -162,8 +164,9 @@ def _rules(axes: Axes, report: Report) -> None:
     groups = [g for g in np.array_split(order, min(GROUPS, len(order) or 1)) if len(g)]
     points = np.array([(met[g].mean(), taken[g].mean()) for g in groups]).reshape(-1, 2)
     points = points[points[:, 0] <= most]
-    mean = f": {100 * taken.mean():.0f} %" if len(taken) else ""
-    axes.scatter(*points.T, s=34, color=INK, lw=0, label=f"this run, {width}{mean}", zorder=3, clip_on=False)
+    found = f": {100 * taken.mean():.0f} %" if len(taken) else ""
+    label = f"this run, {width}{found}"
+    axes.scatter(points[:, 0], points[:, 1], s=34, color=INK, lw=0, label=label, zorder=3, clip_on=False)
     axes.set_ylim(0, 1.02)
     axes.set_xlim(0, most)
     axes.legend(
