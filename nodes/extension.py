@@ -10,6 +10,8 @@ from .configure import ConfigureDraftTree
 from .demo_prompt import DemoPrompt
 from .draft_model import DraftFromModel, LoadDraftModel
 from .ksampler import SpeculativeKSampler
+from .ksampler_advanced import SpeculativeKSamplerAdvanced
+from .report import SpeculationReport
 from .sampler import SpeculativeSampler
 
 NODES: list[type[io.ComfyNode]] = [
@@ -17,7 +19,9 @@ NODES: list[type[io.ComfyNode]] = [
     DraftFromModel,
     ConfigureDraftTree,
     SpeculativeKSampler,
+    SpeculativeKSamplerAdvanced,
     SpeculativeSampler,
+    SpeculationReport,
     DemoPrompt,
 ]
 

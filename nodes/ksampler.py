@@ -19,8 +19,6 @@ class SpeculativeKSampler(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        import comfy.samplers
-
         return io.Schema(
             node_id="DraftTreeKSampler",
             display_name=NAME,
@@ -31,46 +29,9 @@ class SpeculativeKSampler(io.ComfyNode):
                 "Where a graph cannot be speculated on it samples plainly and says why."
             ),
             inputs=[
-                io.Model.Input("model", tooltip="The model used for denoising the input latent."),
-                io.Int.Input(
-                    "seed",
-                    default=0,
-                    min=0,
-                    max=0xFFFFFFFFFFFFFFFF,
-                    control_after_generate=True,
-                    tooltip="The random seed used for creating the noise.",
-                ),
-                io.Int.Input(
-                    "steps", default=20, min=1, max=10000, tooltip="The number of steps used in the denoising process."
-                ),
-                io.Float.Input(
-                    "cfg",
-                    default=8.0,
-                    min=0.0,
-                    max=100.0,
-                    step=0.1,
-                    round=0.01,
-                    tooltip=(
-                        "The Classifier-Free Guidance scale balances creativity and adherence to the prompt. "
-                        "Higher values follow the prompt more closely; too high values spoil the picture."
-                    ),
-                ),
-                io.Combo.Input(
-                    "sampler_name",
-                    options=SAMPLERS,
-                    default=SAMPLERS[0],
-                    tooltip=SAMPLER_TOOLTIP,
-                ),
-                io.Combo.Input(
-                    "scheduler",
-                    options=comfy.samplers.KSampler.SCHEDULERS,
-                    tooltip="How the noise is gradually removed to form the image.",
-                ),
-                io.Conditioning.Input("positive", tooltip="The attributes you want to include in the image."),
-                io.Conditioning.Input("negative", tooltip="The attributes you want to exclude from the image."),
-                io.Latent.Input(
-                    "latent_image", tooltip="The latent image to denoise; batches and masks work as usual."
-                ),
+                model_input(),
+                seed_input("seed"),
+                *run_inputs(),
                 io.Float.Input(
                     "denoise",
                     default=1.0,
@@ -112,6 +73,60 @@ class SpeculativeKSampler(io.ComfyNode):
         settings = Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft)
         latent, report = sample(settings, model, seed, steps, cfg, scheduler, positive, negative, latent_image, denoise)
         return io.NodeOutput(latent, report, ui={"text": [report["summary"]], "drafttree_report": [report]})
+
+
+def model_input() -> Any:
+    """The target."""
+    return io.Model.Input("model", tooltip="The model used for denoising the input latent.")
+
+
+def seed_input(name: str) -> Any:
+    """The seed, with the widget that changes it after every run."""
+    return io.Int.Input(
+        name,
+        default=0,
+        min=0,
+        max=0xFFFFFFFFFFFFFFFF,
+        control_after_generate=True,
+        tooltip="The random seed used for creating the noise.",
+    )
+
+
+def run_inputs() -> list[Any]:
+    """From steps to latent_image, as both stock KSamplers have them."""
+    import comfy.samplers
+
+    return [
+        io.Int.Input(
+            "steps", default=20, min=1, max=10000, tooltip="The number of steps used in the denoising process."
+        ),
+        io.Float.Input(
+            "cfg",
+            default=8.0,
+            min=0.0,
+            max=100.0,
+            step=0.1,
+            round=0.01,
+            tooltip=(
+                "The Classifier-Free Guidance scale balances creativity and adherence to the prompt. "
+                "Higher values follow the prompt more closely; too high values spoil the picture."
+            ),
+        ),
+        io.Combo.Input(
+            "sampler_name",
+            options=SAMPLERS,
+            default=SAMPLERS[0],
+            tooltip=SAMPLER_TOOLTIP,
+        ),
+        io.Combo.Input(
+            "scheduler",
+            options=comfy.samplers.KSampler.SCHEDULERS,
+            tooltip="How the noise is gradually removed to form the image.",
+        ),
+        io.Conditioning.Input("positive", tooltip="The attributes you want to include in the image."),
+        io.Conditioning.Input("negative", tooltip="The attributes you want to exclude from the image."),
+        io.Latent.Input("latent_image", tooltip="The latent image to denoise; batches and masks work as usual."),
+    ]
 
 
 def noise_inputs() -> list[Any]:

@@ -65,6 +65,8 @@ class SpeculativeSampler(io.ComfyNode):
         from .host.sampler import SpeculativeSampler as Sampler
 
         node_id = str(getattr(cls.hidden, "unique_id", None) or "")
-        sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft, node_id=node_id))
+        sampler = Sampler(
+            Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft, node_id=node_id, late=True)
+        )
         # The very dict that the run fills later: the prompt's record ends up with the whole report.
         return io.NodeOutput(sampler, sampler.report, ui={"drafttree_report": [sampler.report]})

@@ -151,8 +151,8 @@ class Kernel:
                 self._single[first] = {k: row[first] for k, row in zip(self._names, self._table, strict=True)}
             return self._single[first]
         index = torch.from_numpy(steps).to(self._table.device)
-        table = self._table[:, index].reshape(len(self._names), len(steps), *[1] * (ndim - 1))
-        return dict(zip(self._names, table, strict=True))
+        shape = (len(steps), *[1] * (ndim - 1))
+        return {k: row.reshape(shape) for k, row in zip(self._names, self._table[:, index], strict=True)}
 
     def sigma(self, steps: np.ndarray) -> Tensor:
         """sigmas[steps], [rows]."""
@@ -166,8 +166,9 @@ class Kernel:
             rows = self._linear[:, int(steps[0]) : int(steps[-1]) + 1]
         else:
             rows = self._linear[:, torch.from_numpy(steps).to(self._linear.device)]
-        a, b, r = rows.reshape(3, len(steps), *[1] * (ndim - 1))
-        return a, b, r
+        shape = (len(steps), *[1] * (ndim - 1))
+        a, b, r = rows.unbind()
+        return a.reshape(shape), b.reshape(shape), r.reshape(shape)
 
     def deltas(self, steps: np.ndarray, norms: np.ndarray) -> np.ndarray:
         """delta [rows] where target and draft differ by `norms` [rows] in their denoised predictions."""

@@ -94,6 +94,7 @@ class Streams:
         self._blocks = blocks or Whole()
         # ComfyUI adds 1 on the CPU, where initial noise and step noise would otherwise be the same numbers.
         bump = 1 if like.device.type == "cpu" else 0
+        self._source = _where_generators_are(like.device)
         self._main = [self._generator(s + bump) for s in self._seeds]
         self._drawn = [0] * len(self._seeds)
         self._spent = [0] * len(self._seeds)
@@ -145,14 +146,23 @@ class Streams:
         return derive(self._seeds[image], purpose, *key, *(("renewed", renewals) if renewals else ()))
 
     def _generator(self, seed: int) -> torch.Generator:
-        return torch.Generator(device=self._device).manual_seed(seed % 2**64)
+        return torch.Generator(device=self._source).manual_seed(seed % 2**64)
 
     def _randn(self, generator: torch.Generator) -> Tensor:
-        noise = torch.randn((1, *self._shape), dtype=self._dtype, device=self._device, generator=generator)
-        return self._blocks.split(noise)
+        noise = torch.randn((1, *self._shape), dtype=self._dtype, device=self._source, generator=generator)
+        return self._blocks.split(noise.to(self._device))
 
     def _zeros(self) -> Tensor:
         return self._blocks.split(torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
+
+
+def _where_generators_are(device: torch.device) -> torch.device:
+    """The device itself, or the CPU for one (DirectML, say) that has no generators of its own."""
+    try:
+        torch.Generator(device=device)
+    except RuntimeError:
+        return torch.device("cpu")
+    return device
 
 
 class Split:

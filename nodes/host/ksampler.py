@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import comfy.sample
@@ -26,6 +26,29 @@ if TYPE_CHECKING:
     from .compat import Latent
 
 
+@dataclass(frozen=True)
+class Part:
+    """What KSampler (Advanced) does of a schedule: the steps from `start` to `end`, on a latent that is given noise, or
+    has it (add_noise false). leftover: stop at the noise level of `end`; without it the last step ends at 0.
+    """
+
+    add_noise: bool = True
+    start: int = 0
+    end: int = 10000
+    leftover: bool = False
+
+    def of(self, sigmas: Tensor) -> Tensor:
+        """The part of sigmas [N + 1] that is sampled; empty for no steps. As comfy.samplers.KSampler.sample cuts it."""
+        if self.end < len(sigmas) - 1:
+            sigmas = sigmas[: self.end + 1].clone()
+            if not self.leftover:
+                sigmas[-1] = 0
+        return sigmas[self.start :] if self.start < len(sigmas) - 1 else sigmas[:0]
+
+
+WHOLE = Part()
+
+
 def sample(
     settings: Settings,
     model: ModelPatcher,
@@ -36,21 +59,26 @@ def sample(
     positive: Any,
     negative: Any,
     latent: Latent,
-    denoise: float,
+    denoise: float = 1.0,
+    part: Part = WHOLE,
 ) -> tuple[Latent, dict[str, Any]]:
     """Denoise a LATENT; returns the new LATENT and the report as plain JSON values."""
     with signed(settings.node):
         samples = compat.fix_latent(model, latent)
         _check(settings, model, samples)
     numbers = latent.get("batch_index")
-    noise = comfy.sample.prepare_noise(samples, seed, numbers)
+    if part.add_noise:
+        noise = comfy.sample.prepare_noise(samples, seed, numbers)
+    else:
+        noise = torch.zeros_like(samples, device="cpu")
+    sigmas = part.of(schedule(model, steps, settings.sampler_name, scheduler, denoise))
     sampler = SpeculativeSampler(replace(settings, image_numbers=numbers))
     denoised = comfy.sample.sample_custom(
         memory.prepare(model, _rows(settings, model, [*positive, *negative], samples.shape, cfg), settings.draft),
         noise,
         cfg,
         sampler,
-        schedule(model, steps, settings.sampler_name, scheduler, denoise),
+        sigmas,
         positive,
         negative,
         samples,
@@ -60,7 +88,8 @@ def sample(
         seed=seed,
     )
     if "steps" not in sampler.report:
-        sampler.report.update(_no_steps(len(samples)))
+        reason = "denoise is 0" if denoise == 0 else "start_at_step and end_at_step leave no step"
+        sampler.report.update(_no_steps(len(samples), reason))
     return compat.replace_samples(latent, denoised), sampler.report
 
 
@@ -104,7 +133,6 @@ def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
         raise InputError("latent_image holds NaN or infinity. Check the node it comes from, often the VAE's precision.")
 
 
-def _no_steps(images: int) -> dict[str, Any]:
-    reason = "denoise is 0"
+def _no_steps(images: int, reason: str) -> dict[str, Any]:
     report = as_json(Report(0, images, mode="plain", reason=reason))
-    return report | {"call_mode": Mode.PLAIN.label, "call_reason": reason, "model_calls": 0}
+    return report | {"call_mode": Mode.PLAIN.label, "call_reason": reason, "model_calls": 0, "sigmas": []}

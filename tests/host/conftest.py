@@ -24,7 +24,18 @@ def ours(pack: ModuleType) -> SimpleNamespace:
     torch.set_num_threads(1)  # the networks are too small for more
     nodes = {
         name: module(f"nodes.{name}")
-        for name in ("configure", "demo_prompt", "draft_model", "extension", "ksampler", "sampler", "types")
+        for name in (
+            "configure",
+            "demo_prompt",
+            "draft_model",
+            "extension",
+            "ksampler",
+            "ksampler_advanced",
+            "picture",
+            "report",
+            "sampler",
+            "types",
+        )
     }
     names = ("modes", "sampler", "target", "ksampler", "draft", "cost", "probe", "known", "finding", "compat")
     host = {name: module(f"nodes.host.{name}") for name in names}
@@ -54,3 +65,16 @@ def render(ours: SimpleNamespace) -> Callable[..., tuple[dict[str, Any], dict[st
         return output.args
 
     return run
+
+
+@pytest.fixture
+def our_noise(ours: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stock samplers draw our step noise: of each image alone, and not the initial noise once more."""
+    import comfy.k_diffusion.sampling
+
+    def default_noise_sampler(x: torch.Tensor, seed: int | None = None) -> Callable[..., torch.Tensor]:
+        seeds = [ours.core.noise.image_seed(seed, n) + 1 for n in range(len(x))]
+        generators = [torch.Generator().manual_seed(s) for s in seeds]
+        return lambda sigma, sigma_next: torch.cat([torch.randn(1, *x.shape[1:], generator=g) for g in generators])
+
+    monkeypatch.setattr(comfy.k_diffusion.sampling, "default_noise_sampler", default_noise_sampler)

@@ -61,7 +61,7 @@ def test_the_last_denoised_is_the_result(ours: Any) -> None:
     model, latent = tiny_models.flow(), {"samples": tiny_models.latent("flow", 2)}
     tree = ours.types.TreeSettings((1, 1))
     sampler, report = ours.sampler.SpeculativeSampler.execute("euler_ancestral", 1.0, 1.0, None, tree).args
-    assert report == {"reason": "the sampler has not run yet"}
+    assert report == {"reason": "the sampler has not run yet", "late": True}
     guider = custom.CFGGuider.execute(model, *_prompts(), 3.0).args[0]
     sigmas = ours.host.ksampler.schedule(model, 6, "euler_ancestral", "simple", 1.0)
     output, denoised = custom.SamplerCustomAdvanced.execute(

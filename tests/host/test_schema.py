@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import pytest
 import tiny_models
 
 GOLDEN = pathlib.Path(__file__).with_name("schema.json")
@@ -36,14 +37,20 @@ def test_golden(ours: Any) -> None:
         assert list(node["outputs"]) == list(golden[name]["outputs"])
 
 
-def test_drop_in_for_ksampler(ours: Any) -> None:
-    """KSampler's inputs, in KSampler's order, with its types and limits; ours only come after them."""
+@pytest.mark.parametrize("name", ["KSampler", "KSamplerAdvanced"])
+def test_drop_in(ours: Any, name: str) -> None:
+    """The stock node's inputs, in its order, with its types and limits; ours only come after them."""
     import nodes
 
-    stock = nodes.KSampler.INPUT_TYPES()["required"]
-    mine = ours.ksampler.SpeculativeKSampler.INPUT_TYPES()["required"]
+    stock = getattr(nodes, name).INPUT_TYPES()["required"]
+    twins = {
+        "KSampler": ours.ksampler.SpeculativeKSampler,
+        "KSamplerAdvanced": ours.ksampler_advanced.SpeculativeKSamplerAdvanced,
+    }
+    mine = twins[name].INPUT_TYPES()["required"]
     assert list(mine)[: len(stock)] == list(stock)
-    for name, (kind, options) in stock.items():
+    for name, (kind, *more) in stock.items():
+        options = more[0] if more else {}
         my_kind, my_options = mine[name]
         if isinstance(kind, list):
             assert my_kind == "COMBO" and set(my_options["options"]) <= set(kind)

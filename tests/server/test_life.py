@@ -21,7 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / "example_workflows" / "drafttree_demo.json"
 
 KEEPER = f"""
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite started in the background hands down "ignored"
 sys.path.insert(0, {str(ROOT / "scripts")!r})
 from host_server import HostServer
 with HostServer(sys.argv[1]) as server:
