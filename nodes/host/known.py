@@ -80,8 +80,8 @@ def _shown(function: Any) -> str:
 
 def _whence(function: Any) -> str:
     """Its own name, its class and its file."""
-    names = getattr(function, "__qualname__", "").split(".")[-1], type(function).__name__, function.__module__
-    return " ".join(str(name) for name in names)
+    own, module = getattr(function, "__qualname__", "").split(".")[-1], getattr(function, "__module__", "")
+    return f"{own} {type(function).__name__} {module}"
 
 
 def _closure(function: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _run(
     if advice := timing.get("advice"):
         into["summary"] += f" ({advice})"
     watch.done(into)
-    _log.info("[DraftTree] %s: %s", settings.node, into["summary"])
+    _log.info("[DraftTree] %s: %s", settings.node, compat.to_ascii(into["summary"]))
     return latent
 
 
@@ -296,7 +296,7 @@ def _drafter(settings: Settings, model: Any, sigmas: Tensor, extra_args: dict[st
         _log.warning(
             "[DraftTree] %s: the draft model is not used because of %s; drafting without it instead.",
             settings.node,
-            choice.reason,
+            compat.to_ascii(choice.reason),
         )
         yield settings.tree.drafter
         return

@@ -315,6 +315,21 @@ def sd3_controlnet(seed: int = 0) -> Any:
     return comfy.controlnet.ControlNet(network.eval(), compression_ratio=1, load_device=torch.device("cpu"))
 
 
+def sd35_controlnet(seed: int = 0) -> Any:
+    """A ControlNet of SD3.5's kind for `flow`, with latents for hints."""
+    import comfy.cldm.dit_embedder
+    import comfy.controlnet
+    import comfy.ops
+
+    network = comfy.cldm.dit_embedder.ControlNetEmbedder(
+        img_size=None, patch_size=2, in_chans=16, num_layers=1, main_model_double=1, double_y_emb=False,
+        attention_head_dim=64, num_attention_heads=1, adm_in_channels=WIDTH, device=torch.device("cpu"),
+        dtype=torch.float32, operations=comfy.ops.disable_weight_init,
+    )  # fmt: skip
+    fill(network, seed)
+    return comfy.controlnet.ControlNetSD35(network.eval(), compression_ratio=1, load_device=torch.device("cpu"))
+
+
 def t2i_adapter(seed: int = 0) -> Any:
     """A T2I adapter for `unet`."""
     import comfy.controlnet
