@@ -18,6 +18,7 @@ from PIL import Image
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "web" / "docs" / "images"
@@ -56,8 +57,9 @@ def trees() -> np.ndarray:
         0.5, 0.02, "dark: kept in this call     light: drafted, judged, not kept", ha="center", fontsize=12, color=QUIET
     )
     figure.subplots_adjust(left=0.02, right=0.98, top=0.86, bottom=0.06, wspace=0.08)
-    figure.canvas.draw()
-    return np.asarray(figure.canvas.buffer_rgba())[..., :3]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
 def report() -> np.ndarray:
