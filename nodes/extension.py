@@ -11,6 +11,7 @@ from .demo_prompt import DemoPrompt
 from .draft_model import DraftFromModel, LoadDraftModel
 from .ksampler import SpeculativeKSampler
 from .ksampler_advanced import SpeculativeKSamplerAdvanced
+from .report import SpeculationReport
 from .sampler import SpeculativeSampler
 
 NODES: list[type[io.ComfyNode]] = [
@@ -20,6 +21,7 @@ NODES: list[type[io.ComfyNode]] = [
     SpeculativeKSampler,
     SpeculativeKSamplerAdvanced,
     SpeculativeSampler,
+    SpeculationReport,
     DemoPrompt,
 ]
 

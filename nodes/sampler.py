@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.v0_0_2 import io
 
 from .ksampler import draft_inputs, noise_inputs
-from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftReport, TreeSettings
+from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftReport, TreeSettings, found_by
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -24,9 +24,10 @@ class SpeculativeSampler(io.ComfyNode):
             node_id="DraftTreeSampler",
             display_name=NAME,
             category=CATEGORY,
+            **found_by("custom sampler"),
             description=(
-                "A speculative sampler for SamplerCustom and SamplerCustomAdvanced: the same kind of result as the "
-                "stock sampler of that name, in fewer model calls."
+                "A faster sampler for SamplerCustom and SamplerCustomAdvanced by speculative decoding: the same "
+                "kind of result as the stock sampler of that name, in fewer model calls."
             ),
             inputs=[
                 io.Combo.Input(
@@ -65,6 +66,8 @@ class SpeculativeSampler(io.ComfyNode):
         from .host.sampler import SpeculativeSampler as Sampler
 
         node_id = str(getattr(cls.hidden, "unique_id", None) or "")
-        sampler = Sampler(Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft, node_id=node_id))
+        sampler = Sampler(
+            Settings(NAME, sampler_name, eta, s_noise, tree or TreeSettings(), draft, node_id=node_id, late=True)
+        )
         # The very dict that the run fills later: the prompt's record ends up with the whole report.
         return io.NodeOutput(sampler, sampler.report, ui={"drafttree_report": [sampler.report]})

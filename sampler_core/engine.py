@@ -124,6 +124,7 @@ def sample(
         for image in active.tolist():
             noise.spend(image, int(step[image]))
 
+        report.rounds.append((int(step.min()), layout.rows, layout.deepest, layout.widest))
         report.calls, report.rows = target.calls, target.rows
         report.seconds = time.perf_counter() - started
         if draft_model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ class Report:
     it evaluated. draft_calls, draft_rows: the same of a draft model. proposed: transitions for which candidates came
     before the rule; accepted: those where one was taken. deltas, acceptances: [steps] means over the verified
     transitions of a step, None where there was none. mode: "tree" or "plain", with the reason. seconds: wall clock.
-    draft_faults: guesses of a draft model that were not finite.
+    draft_faults: guesses of a draft model that were not finite. rounds: for every call that judged drafts or came
+    between such calls, (steps the slowest image has finished after it, rows, depth and width of its tree); none of a
+    plain run.
     """
 
     steps: int
@@ -33,6 +35,7 @@ class Report:
     draft_rows: int = 0
     draft_faults: int = 0
     seconds: float = 0.0
+    rounds: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._proposed = np.zeros(self.steps, dtype=np.int64)
@@ -80,7 +83,8 @@ class Report:
             "steps images kernel rule drafter mode reason calls rows draft_calls draft_rows draft_faults "
             "proposed accepted calls_ratio rows_ratio seconds deltas acceptances"
         )
-        return {**{name: getattr(self, name) for name in names.split()}, "tree": list(self.tree)}
+        values = {name: getattr(self, name) for name in names.split()}
+        return {**values, "tree": list(self.tree), "rounds": [list(call) for call in self.rounds]}
 
     def summary(self) -> str:
         """One line for a log or a node."""

@@ -93,6 +93,7 @@ class Layout:
     kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)].
     born: rows that have a parent. born_inner: [born] the place of their parents in `inner`.
     levels: a slice of the rows for each depth; growth: a Level for each but the last. distinct: no second children.
+    deepest, widest: the depth of the last level, and the most children of a node.
     """
 
     def __init__(self, trees: Sequence[Tree], reach: np.ndarray) -> None:
@@ -140,7 +141,8 @@ class Layout:
         self.kids[place, self.child[born]] = born
         self.born, self.born_inner = as_slice(born), as_slice(place)
         self.inner_rows = as_slice(self.inner)
-        self.distinct = self.kids.shape[1] <= 1
+        self.deepest, self.widest = len(levels) - 1, self.kids.shape[1]
+        self.distinct = self.widest <= 1
         self.growth = [self._level(here, below) for here, below in zip(levels, levels[1:], strict=False)]
 
     def _level(self, here: slice, below: slice) -> Level:

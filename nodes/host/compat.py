@@ -70,3 +70,8 @@ def is_checked() -> bool:
     except ImportError:
         return False
     return __version__ in CHECKED
+
+
+def to_ascii(text: str) -> str:
+    """For the log: a name from another pack may hold what a console cannot show."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")

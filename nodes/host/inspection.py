@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import comfy.cldm.cldm
-import comfy.cldm.dit_embedder
-import comfy.cldm.mmdit
 import comfy.conds
 import comfy.controlnet
 import comfy.hooks
@@ -37,9 +34,9 @@ MODELS = {
 }
 FRAMES = ("SVD_img2vid", "SV3D_u", "SV3D_p")
 CONTROL_NETWORKS = (
-    comfy.cldm.cldm.ControlNet,
-    comfy.cldm.mmdit.ControlNet,
-    comfy.cldm.dit_embedder.ControlNetEmbedder,
+    "comfy.cldm.cldm.ControlNet",
+    "comfy.cldm.mmdit.ControlNet",
+    "comfy.cldm.dit_embedder.ControlNetEmbedder",
 )
 GUIDERS = ("Guider_Basic", "Guider_DualCFG")
 
@@ -118,10 +115,10 @@ def model(patcher: Any) -> Iterator[Finding]:
 def options(model_options: Mapping[str, Any]) -> Iterator[Finding]:
     """What shows in model options."""
     for name, value in model_options.items():
-        if name in OPTIONS or name == "transformer_options" or not value:
+        if name in OPTIONS or name == "transformer_options" or _is_empty(value):
             continue
         if name in FUNCTIONS:
-            yield from (examine(one, FUNCTIONS[name]) for one in (value if isinstance(value, list) else [value]))
+            yield from (examine(one, FUNCTIONS[name]) for one in _as_list(value))
         elif name in PLAIN_OPTIONS:
             yield Finding(PLAIN_OPTIONS[name], Mode.PLAIN)
         else:
@@ -129,15 +126,23 @@ def options(model_options: Mapping[str, Any]) -> Iterator[Finding]:
     yield from transformer_options(model_options.get("transformer_options", {}))
 
 
+def _is_empty(value: Any) -> bool:
+    # Asked of containers and plain values only: a tensor has no truth value.
+    return value is None or (isinstance(value, (dict, list, tuple, bool, str, int, float)) and not value)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
 def transformer_options(given: Mapping[str, Any]) -> Iterator[Finding]:
     """What shows in transformer options."""
     for name, value in given.items():
-        # Emptiness is asked for containers only: a tensor has no truth value.
         if name in TRANSFORMER_OPTIONS or (isinstance(value, (dict, list)) and not value):
             continue
         if name == "patches":
             for place, functions in value.items():
-                yield from (examine(one, f"model patches ({place})") for one in functions)
+                yield from (examine(one, f"model patches ({place})") for one in _as_list(functions))
         elif name == "patches_replace":
             for by_block in value.values():
                 yield from (examine(one, "replaced attention blocks") for one in by_block.values())
@@ -196,13 +201,14 @@ def _control(control: Any) -> Iterator[Finding]:
         kind = type(net)
         if kind is comfy.controlnet.T2IAdapter:
             # It encodes its hint once, for the rows of the first call.
-            if len(net.cond_hint_original) > 1:
+            if isinstance(net.cond_hint_original, Tensor) and len(net.cond_hint_original) > 1:
                 yield Finding("a T2I adapter with a hint for each image", Mode.NODE)
-        elif kind is comfy.controlnet.ControlLora or not isinstance(net, comfy.controlnet.ControlNet):
-            if kind is not comfy.controlnet.ControlLora:
-                yield Finding(f"a ControlNet of the kind {kind.__name__}", Mode.NODE, guess=True)
-        elif kind.__module__ != comfy.controlnet.__name__ or not isinstance(net.control_model, CONTROL_NETWORKS):
-            yield Finding(f"a ControlNet of the kind {type(net.control_model).__name__}", Mode.NODE, guess=True)
+        elif kind in (comfy.controlnet.ControlNet, comfy.controlnet.ControlNetSD35):
+            network = type(net.control_model)
+            if f"{network.__module__}.{network.__name__}" not in CONTROL_NETWORKS:
+                yield Finding(f"a ControlNet of the kind {network.__module__}", Mode.NODE, guess=True)
+        elif kind is not comfy.controlnet.ControlLora:
+            yield Finding(f"a ControlNet of the kind {kind.__name__}", Mode.NODE, guess=True)
         if (span := getattr(net, "timestep_range", None)) is not None:
             yield Finding("a ControlNet for a part of the steps", active=_between(*span))
 

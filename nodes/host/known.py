@@ -80,8 +80,8 @@ def _shown(function: Any) -> str:
 
 def _whence(function: Any) -> str:
     """Its own name, its class and its file."""
-    names = getattr(function, "__qualname__", "").split(".")[-1], type(function).__name__, function.__module__
-    return " ".join(str(name) for name in names)
+    own, module = getattr(function, "__qualname__", "").split(".")[-1], getattr(function, "__module__", "")
+    return f"{own} {type(function).__name__} {module}"
 
 
 def _closure(function: Any) -> dict[str, Any]:
@@ -139,7 +139,9 @@ _KNOWN: dict[str, Read] = {
     "nodes_differential_diffusion.DifferentialDiffusion.forward": _rowwise,
     "nodes_eps.EpsilonScaling.execute.<locals>.epsilon_scaling_function": _rowwise,
     "nodes_eps.TemporalScoreRescaling.execute.<locals>.temporal_score_rescaling": _mixing("TemporalScoreRescaling"),
+    "nodes_freelunch.FreeU.execute.<locals>.output_block_patch": _rowwise,
     "nodes_freelunch.FreeU.patch.<locals>.output_block_patch": _rowwise,
+    "nodes_freelunch.FreeU_V2.execute.<locals>.output_block_patch": _rowwise,
     "nodes_freelunch.FreeU_V2.patch.<locals>.output_block_patch": _rowwise,
     "nodes_fresca.FreSca.execute.<locals>.custom_cfg_function": _rowwise,
     "nodes_hypertile.HyperTile.execute.<locals>.hypertile_in": _plain(f"HyperTile {_RANDOM}"),

@@ -135,4 +135,4 @@ def _check(settings: Settings, model: ModelPatcher, samples: Tensor) -> None:
 
 def _no_steps(images: int, reason: str) -> dict[str, Any]:
     report = as_json(Report(0, images, mode="plain", reason=reason))
-    return report | {"call_mode": Mode.PLAIN.label, "call_reason": reason, "model_calls": 0}
+    return report | {"call_mode": Mode.PLAIN.label, "call_reason": reason, "model_calls": 0, "sigmas": []}

@@ -35,7 +35,7 @@ class Settings:
 
     sampler_name: one of SAMPLERS. image_numbers: the number of each image within the seed's batch, counted from 0, or
     None to count the latents. node: the name errors are signed with. node_id: the node that shows live numbers, "" for
-    the one that runs the sampler.
+    the one that runs the sampler. late: the report leaves the node before the sampler has run.
     """
 
     node: str
@@ -46,6 +46,7 @@ class Settings:
     draft: ModelPatcher | None = None
     image_numbers: Sequence[int] | None = None
     node_id: str = ""
+    late: bool = False
 
 
 class SpeculativeSampler(comfy.samplers.KSAMPLER):
@@ -57,7 +58,7 @@ class SpeculativeSampler(comfy.samplers.KSAMPLER):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.report: dict[str, Any] = {"reason": "the sampler has not run yet"}
+        self.report: dict[str, Any] = {"reason": "the sampler has not run yet", "late": settings.late}
         # Not a method of self: that would keep the draft model alive until the garbage collector comes by.
         super().__init__(partial(_run, settings, self.report))
 
@@ -76,13 +77,13 @@ def _run(
     with signed(settings.node), live.watching(settings.node_id, sigmas) as watch:
         latent, report, timing = speculate(settings, model, x, sigmas, extra_args or {}, callback, disable, watch)
     into.clear()
-    into.update(as_json(report) | timing | {"sigmas": live.rounded(sigmas)})
+    into.update(as_json(report) | timing | {"sigmas": live.rounded(sigmas), "late": settings.late})
     if timing["call_mode"] not in (Mode.VECTOR.label, Mode.PLAIN.label):
         into["summary"] += f", {into['model_calls']} model calls {into['call_mode']} ({into['call_reason']})"
     if advice := timing.get("advice"):
         into["summary"] += f" ({advice})"
     watch.done(into)
-    _log.info("[DraftTree] %s: %s", settings.node, into["summary"])
+    _log.info("[DraftTree] %s: %s", settings.node, compat.to_ascii(into["summary"]))
     return latent
 
 
@@ -295,7 +296,7 @@ def _drafter(settings: Settings, model: Any, sigmas: Tensor, extra_args: dict[st
         _log.warning(
             "[DraftTree] %s: the draft model is not used because of %s; drafting without it instead.",
             settings.node,
-            choice.reason,
+            compat.to_ascii(choice.reason),
         )
         yield settings.tree.drafter
         return

@@ -31,6 +31,8 @@ def ours(pack: ModuleType) -> SimpleNamespace:
             "extension",
             "ksampler",
             "ksampler_advanced",
+            "picture",
+            "report",
             "sampler",
             "types",
         )

@@ -22,12 +22,16 @@ TREES: list[tuple[int, ...] | str] = [(1,), (2,), (1, 1), (2, 1), (1, 1, 1), (3,
 
 @dataclass
 class Case:
-    """A graph, the tree of our sampler, and what it is made of. random: results differ from run to run."""
+    """A graph, the tree of our sampler, and what it is made of.
+
+    random: results differ from run to run. draft: a draft model or None.
+    """
 
     graph: Graph
     tree: dict[str, Any]
     parts: list[str]
-    random: bool = False
+    random: bool
+    draft: Any
 
 
 @dataclass
@@ -42,10 +46,14 @@ class _Maker:
         self.kind = str(self.rng.choice(["flow", "eps", "v", "flux", "wan"], p=[0.35, 0.3, 0.1, 0.15, 0.1]))
         self.batch = int(self.rng.choice([1, 2, 3], p=[0.4, 0.35, 0.25]))
         self.random = False
-        build = {"flux": tiny_models.flux, "wan": tiny_models.wan}.get(self.kind)
-        self.model = (build() if build else tiny_models.build(self.kind)).clone()
+        self.model = self.plain().clone()
         self.guider: Callable[[Any, Any], Callable[[], Any]] | None = None
         self.note(f"{self.kind} x {self.batch}")
+
+    def plain(self) -> Any:
+        """The network without anything."""
+        build = {"flux": tiny_models.flux, "wan": tiny_models.wan}.get(self.kind)
+        return build() if build else tiny_models.build(self.kind)
 
     @property
     def unet(self) -> bool:
@@ -108,7 +116,19 @@ def make(seed: int) -> Case:
     if tree["rule"] == "reflection" and tree["widths"] != "auto":
         tree["widths"] = (1, 1)
     m.note(f"{graph.sampler_name} {graph.steps} steps {graph.scheduler} {graph.denoise} {graph.options} {tree}")
-    return Case(graph, tree, m.parts, m.random)
+    return Case(graph, tree, m.parts, m.random, _draft(m))
+
+
+def _draft(m: _Maker) -> Any:
+    """A model near the target, seldom."""
+    if not m.chance(0.2):
+        return None
+    m.note("draft model")
+    draft = m.plain()
+    with torch.no_grad():
+        for weight in draft.model.diffusion_model.parameters():
+            weight.add_(0.002 * m.tensor(*weight.shape))
+    return draft
 
 
 def _prompts(m: _Maker) -> tuple[list[Any], list[Any]]:

@@ -122,4 +122,4 @@ def test_rising_sigmas(ours: Any) -> None:
     sigmas = torch.tensor([0.2, 0.5, 1.0])
     with pytest.raises(ValueError, match="Speculative Sampler: sigmas: .*rises.*must fall"):
         comfy.sample.sample_custom(model, latent, 3.0, sampler, sigmas, *_prompts(), latent, seed=1)
-    assert report == {"reason": "the sampler has not run yet"}
+    assert report == {"reason": "the sampler has not run yet", "late": True}

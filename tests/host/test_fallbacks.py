@@ -73,6 +73,25 @@ def test_a_reason_shows_once_in_the_log_and_in_the_report(
     assert report["summary"].count("post-CFG patch") == 1 and report["call_reason"].count("post-CFG patch") == 1
 
 
+def test_names_no_console_can_show(render: Any, caplog: pytest.LogCaptureFixture) -> None:
+    model, prompts = tiny_models.flow().clone(), (tiny_models.conditioning(1), tiny_models.conditioning(2))
+    model.add_wrapper_with_key("diffusion_model", "\u732b", lambda executor, *args, **kw: executor(*args, **kw))
+    with caplog.at_level("INFO"):
+        _, report = render(model, _latent(), *prompts, widths=(1,))
+    assert "\u732b" in report["call_reason"]
+    (line,) = [record.getMessage() for record in caplog.records if "DraftTree" in record.getMessage()]
+    assert line.isascii() and "\\u732b" in line
+
+
+def test_options_of_any_kind(render: Any) -> None:
+    """Tensors and whatever else packs put into options are looked at without harm."""
+    model, prompts = tiny_models.flow().clone(), (tiny_models.conditioning(1), tiny_models.conditioning(2))
+    model.model_options.update(a=torch.ones(2), b=None, c=0, d={}, e=object())
+    model.model_options["transformer_options"].update(f=torch.ones(2))
+    _, report = render(model, _latent(), *prompts, widths="auto")
+    assert report["call_mode"] == "plain" and "the model option a; the model option e" in report["reason"]
+
+
 def test_a_lora_is_clean_and_weights_come_back(render: Any) -> None:
     plain = tiny_models.flow()
     prompts = (tiny_models.conditioning(1), tiny_models.conditioning(2))

@@ -31,9 +31,9 @@ class RowByRow:
 
     takes_images = True
 
-    def __init__(self, model: Any, extra_args: dict[str, Any], choice: Any, images: int, usage: Any) -> None:
-        self.model, self.extra_args, self.choice, self.images = model, extra_args, choice, images
-        self.usage, self.inpaint = usage, None
+    def __init__(self, rows: Any, model: Any, extra_args: dict[str, Any]) -> None:
+        self.model, self.extra_args, self.choice, self.images = model, extra_args, rows.choice, rows.images
+        self.usage, self.inpaint = rows.usage, rows.inpaint  # the latter for a draft model only
 
     def __call__(self, x: torch.Tensor, sigma: torch.Tensor, images: np.ndarray) -> torch.Tensor:
         out = []
@@ -48,7 +48,7 @@ class RowByRow:
 def _run(ours: SimpleNamespace, number: int) -> tuple[torch.Tensor, dict[str, Any]]:
     case = random_graphs.make(number)
     torch.manual_seed(number)
-    return graphs.speculative(ours, case.graph, **case.tree)
+    return graphs.speculative(ours, case.graph, draft=case.draft, **case.tree)
 
 
 def _digits_apart(error: BaseException) -> str:
@@ -58,6 +58,7 @@ def _digits_apart(error: BaseException) -> str:
 def test_graph(ours: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     case = random_graphs.make(number)
     monkeypatch.setattr(ours.host.cost, "table", lambda model, key, rows, call: ((1.0,) * rows, 0))
+    monkeypatch.setattr(ours.host.cost, "of_draft", lambda *given: (0.1, 0))
     torch.manual_seed(number)
     try:
         stock = graphs.stock(ours, case.graph)
@@ -77,8 +78,8 @@ def test_graph(ours: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: i
             assert torch.equal(result, stock), case.parts
         return
     assert report["model_calls"] >= report["calls"] and not case.random
-    usage = ours.host.target.Usage
-    monkeypatch.setattr(ours.host.sampler, "rows_of", lambda *given: RowByRow(*given, usage()))
+    rows_of = ours.host.target.rows_of
+    monkeypatch.setattr(ours.host.sampler, "rows_of", lambda *given: RowByRow(rows_of(*given), *given[:2]))
     monkeypatch.setattr(ours.host.probe, "tried", lambda *given: ("", 0))
     reference, other = _run(ours, number)
     assert (report["accepted"], report["proposed"]) == (other["accepted"], other["proposed"]), case.parts

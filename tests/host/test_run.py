@@ -61,7 +61,7 @@ def test_the_last_denoised_is_the_result(ours: Any) -> None:
     model, latent = tiny_models.flow(), {"samples": tiny_models.latent("flow", 2)}
     tree = ours.types.TreeSettings((1, 1))
     sampler, report = ours.sampler.SpeculativeSampler.execute("euler_ancestral", 1.0, 1.0, None, tree).args
-    assert report == {"reason": "the sampler has not run yet"}
+    assert report == {"reason": "the sampler has not run yet", "late": True}
     guider = custom.CFGGuider.execute(model, *_prompts(), 3.0).args[0]
     sigmas = ours.host.ksampler.schedule(model, 6, "euler_ancestral", "simple", 1.0)
     output, denoised = custom.SamplerCustomAdvanced.execute(
@@ -104,12 +104,18 @@ def test_cancel_then_a_fresh_run(render: Any, draft: bool) -> None:
     latent, given = {"samples": tiny_models.latent("flow", 2, seed=7)}, {"widths": (2, 1), "draft": proposer}
     fresh, _ = render(model, latent, *_prompts(), **given)
 
-    def press_cancel(value: int, total: int, preview: Any, **_: Any) -> None:
-        if value >= 3:
+    calls = []
+
+    def press_cancel(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
             comfy.model_management.interrupt_current_processing()
 
-    with progress_hook(press_cancel), pytest.raises(comfy.model_management.InterruptProcessingException):
+    handle = model.model.diffusion_model.register_forward_pre_hook(press_cancel)
+    with pytest.raises(comfy.model_management.InterruptProcessingException):
         render(model, latent, *_prompts(), **given)
+    handle.remove()
+    assert len(calls) == 3  # no call after the one during which it was pressed
     again, _ = render(model, latent, *_prompts(), **given)
     assert torch.equal(again["samples"], fresh["samples"])
 

@@ -68,10 +68,12 @@ def test_on_one_of_two_prompts(ours: Any, record: Any) -> None:
 
 
 @pytest.mark.parametrize("hints", [1, 2])
-def test_sd3(ours: Any, record: Any, hints: int) -> None:
-    positive = _applied(prompts()[0], tiny_models.sd3_controlnet(), _hint(hints, channels=16, size=8))
+@pytest.mark.parametrize("kind", ["SD3", "SD3.5"])
+def test_sd3(ours: Any, record: Any, kind: str, hints: int) -> None:
+    net = tiny_models.sd3_controlnet() if kind == "SD3" else tiny_models.sd35_controlnet()
+    positive = _applied(prompts()[0], net, _hint(hints, channels=16, size=8), strength=0.7)
     graph = Graph(cfg(tiny_models.flow(), positive, prompts()[1]), tiny_models.latent("flow", 2, 7))
-    record("SD3 ControlNet", conforms(ours, graph, "vector"), SAME)
+    record(f"{kind} ControlNet", conforms(ours, graph, "vector"), SAME)
 
 
 def test_with_a_mask(ours: Any, record: Any) -> None:
