@@ -69,11 +69,15 @@ class ComfyPage:
         page.on("response", self._response)
 
     @classmethod
-    def open(cls, browser: Browser, server: HostServer, size: tuple[int, int] = SIZE, **settings: Any) -> ComfyPage:
+    def open(
+        cls, browser: Browser, server: HostServer, size: tuple[int, int] = SIZE, scale: float = 1, **settings: Any
+    ) -> ComfyPage:
         """A fresh page; settings by their ids, with "_" for ".": Comfy_ColorPalette="light"."""
         for name, value in (SETTINGS | named(settings)).items():
             server.post(f"/settings/{name}", value)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, locale="en-US")
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, device_scale_factor=scale, locale="en-US"
+        )
         page = cls(context.new_page(), server)
         page.goto()
         return page
@@ -166,6 +170,22 @@ class ComfyPage:
 
     def nodes(self, kind: str) -> list[dict[str, Any]]:
         return [node for node in self.graph()["nodes"] if node["type"] == kind]
+
+    def boxes(self, vue: bool) -> dict[str, list[float]]:
+        """ "type id" -> [left, top, right, bottom] of each node as drawn, title included, in some unit."""
+        found: dict[str, list[float]] = self.js(
+            """(vue) => Object.fromEntries(window.app.graph.nodes.map((node) => {
+                 const name = `${node.type} ${node.id}`
+                 if (!vue) {
+                   const [x, y, width, height] = node.boundingRect ?? node.getBounding()
+                   return [name, [x, y, x + width, y + height]]
+                 }
+                 const box = document.querySelector(`[data-node-id="${node.id}"]`).getBoundingClientRect()
+                 return [name, [box.left, box.top, box.right, box.bottom]]
+               }))""",
+            vue,
+        )
+        return found
 
     def panels(self) -> list[dict[str, str]]:
         """The visible panels from left to right: {"state", "text"}."""
