@@ -1,6 +1,6 @@
 """Write the example workflows, the subgraph blueprint, and the thumbnails that workflows can render of themselves.
 
-    bash scripts/run.sh scripts/examples.py [--thumbnails]
+    bash scripts/run.sh scripts/write_examples.py [--thumbnails]
 
 With --thumbnails the examples that need no more than the demo model are run, and their last picture becomes the
 thumbnail; those of SD3.5, whose weights are not part of this pack, show the graph (scripts/graph_picture.py).
@@ -19,9 +19,11 @@ from typing import Any
 
 from PIL import Image
 
-from example_notes import NOTES
-from graphs import Graph, Node, ObjectInfo, text
+import comfy_page
+import graph_picture
 from host_server import ROOT, HostServer
+from workflow_files import Graph, Node, ObjectInfo, text
+from workflow_notes import NOTES
 
 FOLDER = ROOT / "example_workflows"
 BLUEPRINTS = ROOT / "subgraphs"
@@ -289,21 +291,32 @@ def main() -> int:
             file.parent.mkdir(exist_ok=True)
             file.write_text(content, encoding="utf-8", newline="\n")
         if options.thumbnails:
-            for name in EXAMPLES:
-                if "sd35" not in name:
-                    _render(server, name)
+            with comfy_page.chromium() as browser:
+                page = comfy_page.ComfyPage.open(browser, server, graph_picture.SIZE)
+                for name in sorted(EXAMPLES, key=lambda name: "sd35" not in name):  # graphs while no run has been
+                    workflow = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+                    made = _drawn(page, workflow) if "sd35" in name else _rendered(server, workflow)
+                    made.save(FOLDER / f"{name}.jpg", quality=86)
+                    print(name, made.size)
+                page.close()
     return 0
 
 
-def _render(server: HostServer, name: str) -> None:
-    prompt = server.to_api(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")))
+def _drawn(page: comfy_page.ComfyPage, workflow: dict[str, Any]) -> Image.Image:
+    page.load(workflow)
+    graph_picture.tidy(page)
+    graph = graph_picture.graph_alone(page)
+    part = graph.crop((0, 0, min(graph.width, round(1.5 * graph.height)), graph.height))  # the loaders to the sampler
+    return part.resize((SIDE, round(part.height * SIDE / part.width)), Image.Resampling.LANCZOS)
+
+
+def _rendered(server: HostServer, workflow: dict[str, Any]) -> Image.Image:
+    prompt = server.to_api(workflow)
     result = server.run(prompt)
     savers = [node for node, entry in prompt.items() if entry["class_type"] == "SaveImage"]
-    page = thumbnail(
+    return thumbnail(
         [[Image.open(server.picture(entry)) for entry in result.outputs[node]["images"]] for node in savers]
     )
-    page.save(FOLDER / f"{name}.jpg", quality=86)
-    print(name, page.size)
 
 
 if __name__ == "__main__":
