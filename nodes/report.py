@@ -72,10 +72,10 @@ class SpeculationReport(io.ComfyNode):
 
 
 def describe(report: dict[str, Any]) -> str:
-    """The figures of a report, one a line."""
-    lines = [report["summary"], ""]
+    """The figures of a report, one a line; a list to what shows text as Markdown, as Preview as Text does."""
     if not report["calls"]:
-        return lines[0]
+        return str(report["summary"])
+    lines = []
     lines.append(f"steps: {report['steps']}, images: {report['images']}, sampler: {report['kernel']}")
     lines.append(f"model calls: {report['calls']}, latents judged: {report['rows']}")
     if report["mode"] == "plain":
@@ -95,7 +95,7 @@ def describe(report: dict[str, Any]) -> str:
     if stock := report.get("stock_seconds"):
         seconds += f", stock would take about {stock:.2f}"
     lines.append(seconds)
-    return "\n".join(lines)
+    return "\n".join([report["summary"], "", *(f"- {line}" for line in lines)])
 
 
 def _tree(tree: str | list[int]) -> str:

@@ -1,87 +1,103 @@
-"""Draw docs/demo_graph.png: the demo workflow in the real ComfyUI frontend, run, with its panel and its picture.
+"""Take the README's picture: the demo workflow in the real frontend, after a run, with the panel on the sampler.
 
-bash scripts/run.sh scripts/graph_picture.py [--out FILE.png] [--workflow FILE.json] [--palette dark|light] [--nodes2]
-The seconds on it are this machine's: draw it where nothing else runs.
+bash scripts/run.sh scripts/graph_picture.py [FILE.png]
 """
 
 from __future__ import annotations
 
-import argparse
+import io
 import json
 import os
 import pathlib
 import sys
 
-from comfy_page import ComfyPage, chromium
+from PIL import Image
+
+import comfy_page
+from comfy_page import ComfyPage
 from host_server import ROOT, HostServer
-from setup_env import SetupError
 
-MARGIN = 24  # pixels around the nodes
-WIDTH = 1600  # pixels of the nodes' own width; the picture has twice as many, for sharp screens
+PICTURE = ROOT / "docs" / "demo_graph.png"
+WORKFLOW = ROOT / "example_workflows" / "drafttree_demo.json"
+SIZE = (1800, 860)
+MARGIN = 40  # pixels around the graph
+SIDEBAR, TOP = 70, 60  # pixels that the frontend's own buttons take
 
 
-def draw(workflow: dict[str, object], out: pathlib.Path, palette: str, nodes2: bool) -> None:
-    """Load, run twice (the first run warms up), fit the view to the nodes, and keep that part of the page."""
-    with HostServer(os.environ["COMFYUI_DIR"]) as server, chromium() as browser:
-        page = ComfyPage.open(
-            browser,
-            server,
-            (WIDTH + 400, 1200),
-            scale=1.5,
-            Comfy_ColorPalette=palette,
-            Comfy_VueNodes_Enabled=nodes2,
-            Comfy_NodeBadge_NodeSourceBadgeMode="None",
-        )
-        page.load(workflow)
-        seeds = "window.app.graph.nodes.flatMap((n) => n.widgets ?? []).filter((w) => w.name === 'seed')"
-        wanted = page.js(f"() => {seeds}.map((w) => w.value)")
-        page.js(f"() => {seeds}.forEach((w) => {{ w.value += 1 }})")
-        page.run()
-        page.js(f"(wanted) => {seeds}.forEach((w, i) => {{ w.value = wanted[i] }})", wanted)
-        page.run()
-        # The view, so that the nodes fill the width and lie clear of the frontend's own bars.
-        box = page.js(
-            """([width]) => {
-              const boxes = window.app.graph.nodes.map((n) => n.boundingRect ?? n.getBounding())
-              const left = Math.min(...boxes.map((b) => b[0])), top = Math.min(...boxes.map((b) => b[1]))
-              const right = Math.max(...boxes.map((b) => b[0] + b[2]))
-              const bottom = Math.max(...boxes.map((b) => b[1] + b[3]))
-              const ds = window.app.canvas.ds
-              ds.scale = width / (right - left)
-              ds.offset = [260 / ds.scale - left, 250 / ds.scale - top]
-              window.app.canvas.setDirty(true, true)
-              return [260, 250, (right - left) * ds.scale, (bottom - top) * ds.scale]
-            }""",
-            [WIDTH],
-        )
-        page.settle()
-        page.page.mouse.move(5, 1190)
-        # Bars of the frontend that float over the graph are no part of it.
-        page.page.add_style_tag(content=".p-toast, .actionbar, .actionbar-container { visibility: hidden !important }")
-        page.page.wait_for_timeout(1000)
-        x, y, width, height = box
-        clip = {"x": x - MARGIN, "y": y - MARGIN, "width": width + 2 * MARGIN, "height": height + 2 * MARGIN}
-        out.parent.mkdir(parents=True, exist_ok=True)
-        page.page.screenshot(path=out, clip=clip)  # type: ignore[arg-type]
-        print(f"{out}: {', '.join(panel['text'].splitlines()[0] for panel in page.panels())}")
-        if page.errors:
-            print("the page told errors:", *page.errors, sep="\n", file=sys.stderr)
+def fit(page: ComfyPage) -> list[float]:
+    """Zoom until the whole graph is in view; its left, top, right and bottom edge in pixels of the page."""
+    edges: list[float] = page.js(
+        """([left, top, margin]) => {
+          const nodes = window.app.graph.nodes
+          const box = [Infinity, Infinity, -Infinity, -Infinity]
+          for (const n of nodes) {
+            box[0] = Math.min(box[0], n.pos[0]); box[1] = Math.min(box[1], n.pos[1] - 30)
+            box[2] = Math.max(box[2], n.pos[0] + n.size[0]); box[3] = Math.max(box[3], n.pos[1] + n.size[1])
+          }
+          const width = window.innerWidth - left - 2 * margin, height = window.innerHeight - top - 2 * margin
+          const scale = Math.min(1, width / (box[2] - box[0]), height / (box[3] - box[1]))
+          const ds = window.app.canvas.ds
+          const canvas = document.querySelector('#graph-canvas').getBoundingClientRect()
+          ds.scale = scale
+          const x = left + margin + (width - scale * (box[2] - box[0])) / 2 - canvas.x
+          const y = top + margin + (height - scale * (box[3] - box[1])) / 2 - canvas.y
+          ds.offset[0] = x / scale - box[0]; ds.offset[1] = y / scale - box[1]
+          window.app.canvas.setDirty(true, true)
+          const place = (v, i) => scale * (v + ds.offset[i % 2]) + (i % 2 ? canvas.y : canvas.x)
+          return box.map(place)
+        }""",
+        [SIDEBAR, TOP, MARGIN],
+    )
+    page.settle()
+    page.page.mouse.move(SIZE[0] / 2, SIZE[1] - 8)
+    page.page.wait_for_timeout(400)
+    return edges
+
+
+def tidy(page: ComfyPage) -> None:
+    """Close what the frontend says of itself."""
+    for banner in ("Introducing Nodes 2.0", "job completed", "jobs completed"):
+        found = page.page.get_by_text(banner)
+        if found.count():
+            found.first.evaluate(
+                """(e) => {
+                  let box = e
+                  while (box.parentElement && box.parentElement.offsetHeight < 60) box = box.parentElement
+                  box.style.display = 'none'
+                }"""
+            )
+    page.settle()
+
+
+def screenshot(page: ComfyPage) -> Image.Image:
+    """What the page shows."""
+    return Image.open(io.BytesIO(page.page.screenshot())).convert("RGB")
+
+
+def graph_alone(page: ComfyPage) -> Image.Image:
+    """The graph, cut out of the page."""
+    left, top, right, bottom = fit(page)
+    picture = screenshot(page)
+    box = (left - 12, top - 12, right + 12, bottom + 12)
+    return picture.crop((max(0, int(box[0])), max(0, int(box[1])), int(box[2]), int(box[3])))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "demo_graph.png", metavar="FILE.png")
-    parser.add_argument(
-        "--workflow", type=pathlib.Path, default=ROOT / "example_workflows" / "drafttree_demo.json", metavar="FILE.json"
-    )
-    parser.add_argument("--palette", choices=("dark", "light"), default="dark")
-    parser.add_argument("--nodes2", action="store_true", help="in the newer renderer")
-    given = parser.parse_args()
-    try:
-        draw(json.loads(given.workflow.read_text(encoding="utf-8")), given.out, given.palette, given.nodes2)
-    except SetupError as error:
-        print(f"graph_picture: {error}", file=sys.stderr)
-        return 1
+    target = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
+    with HostServer(os.environ["COMFYUI_DIR"]) as server, comfy_page.chromium() as browser:
+        page = ComfyPage.open(browser, server, SIZE)
+        page.load(json.loads(WORKFLOW.read_text(encoding="utf-8")))
+        page.run()  # loads the model
+        seed = next(node for node in page.nodes("DraftTreeKSampler"))["id"]
+        page.js("(id) => { window.app.graph.getNodeById(id).widgets.find((w) => w.name === 'seed').value = 8 }", seed)
+        page.run()
+        page.wait("() => [...document.querySelectorAll('.drafttree-panel')].some((e) => e.dataset.state === 'done')")
+        page.page.wait_for_timeout(1500)  # the pictures are loaded after the run's end
+        tidy(page)
+        fit(page)
+        screenshot(page).quantize(192, dither=Image.Dither.NONE).save(target, optimize=True)
+        page.close()
+    print(target, f"{target.stat().st_size / 1000:.0f} KB")
     return 0
 
 

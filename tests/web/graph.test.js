@@ -46,6 +46,11 @@ describe('the last report of a node', () => {
     expect(lastReports({ a: entry(3, 'w', 'no', 'KSampler') }, 'w', KINDS)).toEqual({})
   })
 
+  it('is none of a prompt whose workflow is not known', () => {
+    const api = { ...entry(4, 'w', 'no'), prompt: [4, 'x', { 6: { class_type: 'DraftTreeKSampler' } }, {}] }
+    expect(lastReports({ a: api, b: entry(2, 'w', 'yes') }, 'w', KINDS)).toEqual({ 6: 'yes' })
+  })
+
   it('survives prompts that failed, and answers of other shapes', () => {
     const odd = { a: { prompt: [1, 'x', {}, {}], outputs: {} }, b: {}, c: { prompt: [2], outputs: { 6: null } }, d: null }
     expect(lastReports(odd, 'w', KINDS)).toEqual({})

@@ -43,7 +43,7 @@ export function lastReports(history, workflow, kinds) {
   for (const entry of entries) {
     const [, , prompt, extra] = entry?.prompt ?? []
     const theirs = extra?.extra_pnginfo?.workflow?.id
-    if (!prompt || (workflow && theirs && theirs !== workflow)) continue
+    if (!prompt || (workflow && theirs !== workflow)) continue
     for (const [id, output] of Object.entries(entry.outputs ?? {})) {
       const report = output?.drafttree_report?.[0]
       if (report && kinds.has(prompt[id]?.class_type)) reports[id] = report
