@@ -196,9 +196,16 @@ def test_what_keeps_values_is_seen(ours: Any) -> None:
         deeper()
         return args
 
+    def wraps(args: Any) -> Any:
+        return keeps(args)
+
+    def calls_itself(args: Any) -> Any:
+        return calls_itself if args else unset
+
     seen = ours.host.known.keeps_values
-    assert all(seen(f) for f in (keeps, deep, _Object(), _Object().keeps, partial(keeps, 1)))
-    assert not any(seen(f) for f in (inner, _Object().clean, lambda args: args, len))
+    assert all(seen(f) for f in (keeps, deep, wraps, _Object(), _Object().keeps, partial(keeps, 1)))
+    assert not any(seen(f) for f in (inner, calls_itself, _Object().clean, lambda args: args, len))
+    unset = 1
 
 
 def test_another_release_is_tried_once(ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
