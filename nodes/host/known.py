@@ -56,7 +56,7 @@ def keeps_values(function: Any) -> bool:
     waiting = [function] if hasattr(function, "__code__") else []
     while waiting:
         one = waiting.pop()
-        if id(one) in seen or of_host(one):
+        if id(one) in seen:
             continue
         seen.add(id(one))
         if _stores(one.__code__):
