@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.v0_0_2 import io
 
-from .types import AUTO, CATEGORY, DraftTree, TreeSettings
+from .types import AUTO, CATEGORY, DraftTree, TreeSettings, found_by
 
 # Names of sampler_core.coupling, most successful first: the first is the default.
 RULES = ["optimal", "rass", "greedy", "reflection", "block"]
@@ -22,6 +22,7 @@ class ConfigureDraftTree(io.ComfyNode):
             node_id="DraftTreeConfigure",
             display_name="Configure Draft Tree",
             category=CATEGORY,
+            **found_by("tree", "widths", "rows"),
             description=(
                 "Chooses how far ahead the speculative samplers draft, and how drafted steps are accepted. "
                 "No setting changes the kind of picture you get, only how many model calls it takes."

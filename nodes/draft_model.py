@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from comfy_api.v0_0_2 import io
 
-from .types import CATEGORY, DraftModel
+from .types import CATEGORY, DraftModel, found_by
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -28,6 +28,7 @@ class LoadDraftModel(io.ComfyNode):
             node_id="DraftTreeLoadDraft",
             display_name="Load Draft Model",
             category=CATEGORY,
+            **found_by("small model", "distilled"),
             description=(
                 "Loads a smaller model that drafts steps for the main one. It must share the main model's latent "
                 "format and kind of noise schedule, as models of one family do."
@@ -64,6 +65,7 @@ class DraftFromModel(io.ComfyNode):
             node_id="DraftTreeFromModel",
             display_name="Draft from Model",
             category=CATEGORY,
+            **found_by("small model", "distilled"),
             description="Uses any loaded model, with its LoRAs, to draft steps for the main one.",
             inputs=[
                 io.Model.Input(

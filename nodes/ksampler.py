@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.v0_0_2 import io
 
-from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftModel, DraftReport, DraftTree, TreeSettings
+from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftModel, DraftReport, DraftTree, TreeSettings, found_by
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -23,10 +23,11 @@ class SpeculativeKSampler(io.ComfyNode):
             node_id="DraftTreeKSampler",
             display_name=NAME,
             category=CATEGORY,
+            **found_by("k sampler"),
             description=(
-                "Denoises like KSampler and with the same kind of result, in fewer model calls: several steps are "
-                "drafted ahead, judged in one call, and kept or replaced without bias. "
-                "Where a graph cannot be speculated on it samples plainly and says why."
+                "A faster KSampler by speculative decoding: the same kind of result in fewer model calls. "
+                "Several steps are drafted ahead, judged in one call, and kept or replaced without bias. "
+                "Where a graph cannot be sped up it samples plainly and says why."
             ),
             inputs=[
                 model_input(),

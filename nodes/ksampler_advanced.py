@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.v0_0_2 import io
 
 from .ksampler import draft_inputs, model_input, noise_inputs, run_inputs, seed_input
-from .types import CATEGORY, DraftReport, TreeSettings
+from .types import CATEGORY, DraftReport, TreeSettings, found_by
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -24,9 +24,10 @@ class SpeculativeKSamplerAdvanced(io.ComfyNode):
             node_id="DraftTreeKSamplerAdvanced",
             display_name=NAME,
             category=CATEGORY,
+            **found_by("k sampler", "advanced", "start step", "end step"),
             description=(
-                "Denoises like KSampler (Advanced), a part of the steps if you like, and with the same kind of result, "
-                "in fewer model calls. Where a graph cannot be speculated on it samples plainly and says why."
+                "A faster KSampler (Advanced) by speculative decoding: a part of the steps if you like, the same "
+                "kind of result in fewer model calls. Where a graph cannot be sped up it samples plainly and says why."
             ),
             inputs=[
                 model_input(),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from comfy_api.v0_0_2 import io
 
-from .types import CATEGORY, DraftReport
+from .types import CATEGORY, DraftReport, found_by
 
 NAME = "Speculation Report"
 MISSING = "The picture needs matplotlib, which is not installed. Run: python -m pip install matplotlib"
@@ -23,6 +23,7 @@ class SpeculationReport(io.ComfyNode):
             node_id="DraftTreeReport",
             display_name=NAME,
             category=CATEGORY,
+            **found_by("statistics", "chart", "benchmark"),
             description=(
                 "Draws what speculation did: every model call with the steps it drafted and kept, how many drafts were "
                 "accepted, and what the papers' rules would have accepted. The same as text."

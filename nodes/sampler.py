@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.v0_0_2 import io
 
 from .ksampler import draft_inputs, noise_inputs
-from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftReport, TreeSettings
+from .types import CATEGORY, SAMPLER_TOOLTIP, SAMPLERS, DraftReport, TreeSettings, found_by
 
 if TYPE_CHECKING:
     from comfy.model_patcher import ModelPatcher
@@ -24,9 +24,10 @@ class SpeculativeSampler(io.ComfyNode):
             node_id="DraftTreeSampler",
             display_name=NAME,
             category=CATEGORY,
+            **found_by("custom sampler"),
             description=(
-                "A speculative sampler for SamplerCustom and SamplerCustomAdvanced: the same kind of result as the "
-                "stock sampler of that name, in fewer model calls."
+                "A faster sampler for SamplerCustom and SamplerCustomAdvanced by speculative decoding: the same "
+                "kind of result as the stock sampler of that name, in fewer model calls."
             ),
             inputs=[
                 io.Combo.Input(

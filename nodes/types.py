@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from comfy_api.v0_0_2 import io
 
@@ -14,6 +15,16 @@ SAMPLERS = ["euler_ancestral", "lcm", "ddpm"]
 SAMPLER_TOOLTIP = (
     "The stock samplers that can be speculated on: those that add fresh noise at every step. ddpm: not for flow models."
 )
+
+WORDS = ("faster", "speed up", "fewer steps", "turbo", "accelerate", "speculative decoding", "draft")
+"""What artists type when they look for these nodes."""
+
+
+def found_by(*words: str) -> dict[str, Any]:
+    """The argument of io.Schema that names search words, in the releases of ComfyUI that know it."""
+    known = {field.name for field in fields(io.Schema)}
+    return {"search_aliases": [*WORDS, *words]} if "search_aliases" in known else {}
+
 
 DraftModel = io.Custom("DRAFT_MODEL")
 """A ModelPatcher that proposes steps for another one."""

@@ -45,6 +45,12 @@ def setup_web() -> ModuleType:
     return load("setup_web", ROOT / "scripts" / "setup_web.py")
 
 
+@pytest.fixture(scope="session")
+def comfy_page(setup_web: ModuleType) -> ModuleType:
+    """scripts/comfy_page.py: a page of the real frontend."""
+    return load("comfy_page", ROOT / "scripts" / "comfy_page.py")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=40, help="how many random graphs tests/host/test_fuzz.py runs")
     parser.addoption("--write-compatibility", action="store_true", help="write docs/compatibility.md from the sweep")

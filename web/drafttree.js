@@ -13,8 +13,10 @@ const HISTORY = 64 // prompts looked through after a reload
 
 const panels = new WeakMap() // node -> panel
 const runs = new Map() // workflow id and node id -> run
+let ready = false // the page has a graph: settings are told before
+let on = null // the setting, once it was told
 
-const enabled = () => app.ui?.settings?.getSettingValue?.(SETTING, true) ?? true
+const enabled = () => on ?? app.ui?.settings?.getSettingValue?.(SETTING) ?? true
 const root = () => app.rootGraph ?? app.graph
 const workflow = () => String(root()?.id ?? '')
 const locale = () => app.ui?.settings?.getSettingValue?.('Comfy.Locale') ?? navigator.language
@@ -88,8 +90,18 @@ async function restore() {
   }
 }
 
-function onSetting(on) {
-  if (!root()) return
+/** A prompt that ends in an error inside the node, perhaps before its first step. */
+function onError({ detail }) {
+  const id = detail?.node_id
+  if (!enabled() || id === undefined || id === null || !KINDS.has(detail.node_type)) return
+  const before = runs.get(key(id))
+  const run = before?.prompt === detail.prompt_id ? before : { ...idle(), prompt: detail.prompt_id ?? '' }
+  if (run.state !== 'failed') show(id, { ...run, state: 'failed', words: String(detail.exception_message ?? '').trim() })
+}
+
+function onSetting(value) {
+  on = value // the host stores it after this
+  if (!ready) return
   for (const [, node] of find(root(), KINDS)) {
     if (!on) removePanel(node)
   }
@@ -111,8 +123,10 @@ app.registerExtension({
     }
   ],
   setup() {
+    ready = true
     api.addEventListener('drafttree.stats', onStats)
     api.addEventListener('executed', onExecuted)
+    api.addEventListener('execution_error', onError)
   },
   nodeCreated(node) {
     if (KINDS.has(kind(node)) && enabled()) addPanel(node)

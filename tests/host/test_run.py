@@ -104,12 +104,18 @@ def test_cancel_then_a_fresh_run(render: Any, draft: bool) -> None:
     latent, given = {"samples": tiny_models.latent("flow", 2, seed=7)}, {"widths": (2, 1), "draft": proposer}
     fresh, _ = render(model, latent, *_prompts(), **given)
 
-    def press_cancel(value: int, total: int, preview: Any, **_: Any) -> None:
-        if value >= 3:
+    calls = []
+
+    def press_cancel(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
             comfy.model_management.interrupt_current_processing()
 
-    with progress_hook(press_cancel), pytest.raises(comfy.model_management.InterruptProcessingException):
+    handle = model.model.diffusion_model.register_forward_pre_hook(press_cancel)
+    with pytest.raises(comfy.model_management.InterruptProcessingException):
         render(model, latent, *_prompts(), **given)
+    handle.remove()
+    assert len(calls) == 3  # no call after the one during which it was pressed
     again, _ = render(model, latent, *_prompts(), **given)
     assert torch.equal(again["samples"], fresh["samples"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -85,29 +86,29 @@ def unet_sdxl(seed: int = 0) -> Any:
 
 def flux(seed: int = 0) -> Any:
     """A small Flux network: 16 latent channels, one double and one single block."""
+    import comfy.ldm.flux.model
     import comfy.model_base
     import comfy.supported_models
 
-    config = comfy.supported_models.Flux(
-        {
-            "image_model": "flux",
-            "in_channels": 16,
-            "out_channels": 16,
-            "patch_size": 2,
-            "vec_in_dim": WIDTH,
-            "context_in_dim": WIDTH,
-            "hidden_size": 32,
-            "mlp_ratio": 2.0,
-            "num_heads": 2,
-            "depth": 1,
-            "depth_single_blocks": 1,
-            "axes_dim": [4, 6, 6],
-            "theta": 10000,
-            "qkv_bias": True,
-            "guidance_embed": True,
-            "dtype": torch.float32,
-        }
-    )
+    values = {
+        "image_model": "flux",
+        "in_channels": 16,
+        "out_channels": 16,
+        "patch_size": 2,
+        "vec_in_dim": WIDTH,
+        "context_in_dim": WIDTH,
+        "hidden_size": 32,
+        "mlp_ratio": 2.0,
+        "num_heads": 2,
+        "depth": 1,
+        "depth_single_blocks": 1,
+        "axes_dim": [4, 6, 6],
+        "theta": 10000,
+        "qkv_bias": True,
+        "guidance_embed": True,
+        "dtype": torch.float32,
+    }
+    config = comfy.supported_models.Flux(_complete(values, comfy.ldm.flux.model.FluxParams))
     return _patcher(comfy.model_base.Flux(config), seed)
 
 
@@ -177,6 +178,16 @@ def svd(seed: int = 0) -> Any:
     return _patcher(comfy.model_base.SVD_img2vid(config), seed)
 
 
+# What newer releases of ComfyUI ask of a network besides, and what says "none of it".
+_NEWER = {"txt_ids_dims": [], "vec_in_dim": None, "meanflow_sum": False}
+
+
+def _complete(values: dict[str, Any], parameters: type) -> dict[str, Any]:
+    """The values, and what this release's parameters of the network have besides."""
+    known = {field.name for field in dataclasses.fields(parameters)}
+    return {**{name: value for name, value in _NEWER.items() if name in known}, **values}
+
+
 def _built(config: str, model: str, values: dict[str, Any], seed: int) -> Any:
     """A model of these classes of ComfyUI."""
     import comfy.model_base
@@ -213,7 +224,9 @@ def chroma(seed: int = 0) -> Any:
         "hidden_dim": 32,
         "n_layers": 1,
     }
-    return _built("Chroma", "Chroma", values, seed)
+    import comfy.ldm.chroma.model
+
+    return _built("Chroma", "Chroma", _complete(values, comfy.ldm.chroma.model.ChromaParams), seed)
 
 
 def lumina(seed: int = 0, z_image: bool = False) -> Any:
@@ -263,7 +276,10 @@ def hunyuan_video(seed: int = 0) -> Any:
         "use_cond_type_embedding": False,
         "vision_in_dim": None,
     }
-    return _built("HunyuanVideo", "HunyuanVideo", values, seed)
+    import comfy.ldm.hunyuan_video.model
+
+    parameters = comfy.ldm.hunyuan_video.model.HunyuanVideoParams
+    return _built("HunyuanVideo", "HunyuanVideo", _complete(values, parameters), seed)
 
 
 def hidream(seed: int = 0) -> Any:

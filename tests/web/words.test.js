@@ -46,6 +46,7 @@ group('what the panel says', () => {
   it('when it was cut off', () => {
     const run = { ...idle(), state: 'failed', step: 3, steps: 28, calls: 2, words: 'OutOfMemoryError: no room' }
     expect(describe(run).title).toBe('Stopped after 3 of 28 steps')
+    expect(describe({ ...run, step: 0, steps: 0 }).title).toBe('Stopped before the first step')
     expect(describe(run).lines[0]).toBe('OutOfMemoryError: no room')
     expect(describe({ ...run, state: 'cancelled' }).title).toBe('Cancelled after 3 of 28 steps')
   })

@@ -12,6 +12,7 @@ const PHRASES = {
     reason: 'Plain sampler: {reason}',
     cancelled: 'Cancelled after {step} of {steps} steps',
     failed: 'Stopped after {step} of {steps} steps',
+    early: 'Stopped before the first step',
     rows: '{rows} rows a call',
     now: 'accepted now {now}, so far {share}',
     share: '{share} accepted',
@@ -35,6 +36,7 @@ const PHRASES = {
     reason: '普通采样：{reason}',
     cancelled: '已取消（第 {step} / {steps} 步）',
     failed: '已中止（第 {step} / {steps} 步）',
+    early: '在第一步之前中止',
     rows: '每次 {rows} 行',
     now: '当前接受 {now}，总计 {share}',
     share: '接受 {share}',
@@ -58,6 +60,7 @@ const PHRASES = {
     reason: '通常のサンプラー：{reason}',
     cancelled: '{step} / {steps} ステップでキャンセル',
     failed: '{step} / {steps} ステップで停止',
+    early: '最初のステップの前に停止',
     rows: '1 回 {rows} 行',
     now: '現在の採択率 {now}、全体 {share}',
     share: '採択率 {share}',
@@ -156,6 +159,6 @@ export function describe(run, said = PHRASES.en, now = new Date()) {
     default:
       rowsAndShare()
       if (run.words) lines.unshift(run.words)
-      return { title: say(run.state === 'cancelled' ? 'cancelled' : 'failed'), lines }
+      return { title: say(run.state === 'cancelled' ? 'cancelled' : run.step ? 'failed' : 'early'), lines }
   }
 }
