@@ -49,14 +49,20 @@ def noise_scale(model_sampling: object) -> float:
     return float(getattr(model_sampling, "noise_scale", 1.0))
 
 
-def _out_of_memory() -> type[BaseException] | tuple[type[BaseException], ...]:
-    found = comfy.model_management.OOM_EXCEPTION
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device's memory does not suffice."""
+    management = comfy.model_management
+    # Newer releases know errors of the driver too, and clear them away.
+    if hasattr(management, "is_oom"):
+        return bool(management.is_oom(error))
     # ComfyUI names Exception itself where torch has no such error.
-    return () if found is Exception else found
+    return management.OOM_EXCEPTION is not Exception and isinstance(error, management.OOM_EXCEPTION)
 
 
-OUT_OF_MEMORY = _out_of_memory()
-"""What is raised when the device's memory does not suffice."""
+def out_of_memory(message: str) -> Exception:
+    """The error for which ComfyUI frees models and gives advice."""
+    kind = comfy.model_management.OOM_EXCEPTION
+    return kind(message) if isinstance(kind, type) else MemoryError(message)
 
 
 CHECKED = ("0.3.75",)

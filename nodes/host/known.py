@@ -8,8 +8,9 @@ from __future__ import annotations
 import dis
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import comfy.samplers
@@ -44,14 +45,24 @@ def of_host(function: Any) -> bool:
 def keeps_values(function: Any) -> bool:
     """Whether a function is seen to store something that outlives a call.
 
-    It sees assignments to outer variables and to attributes, in the function and those defined in it, not in others it
-    calls: what it does not see is tried at run time.
+    It sees assignments to outer variables and to attributes, in the function, those defined in it and those it wraps,
+    not in others it calls: what it does not see is tried at run time.
     """
     function = getattr(function, "func", function)  # functools.partial
     if not hasattr(function, "__code__") and not hasattr(function, "__func__"):
         function = getattr(type(function), "__call__", None)  # an object that can be called  # noqa: B004
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and _stores(code)
+    function = getattr(function, "__func__", function)
+    seen: set[int] = set()
+    waiting = [function] if hasattr(function, "__code__") else []
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _stores(one.__code__):
+            return True
+        waiting += [value for value in _closure(one).values() if isinstance(value, FunctionType)]
+    return False
 
 
 def _stores(code: CodeType, outer: frozenset[str] = frozenset()) -> bool:
@@ -86,8 +97,11 @@ def _whence(function: Any) -> str:
 
 def _closure(function: Any) -> dict[str, Any]:
     """The outer variables of a function, by name."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    return {name: cell.cell_contents for name, cell in cells.items()}
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable that has no value yet
+            found[name] = cell.cell_contents
+    return found
 
 
 Read = Callable[[Mapping[str, Any]], Finding]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,24 +28,35 @@ Call = Callable[[Tensor, Tensor], Tensor]
 _passed: WeakKeyDictionary[object, set[tuple[str, ...]]] = WeakKeyDictionary()
 
 
-def tried(choice: Choice, model: Any, rows: Rows, call: Call, x: Tensor, sigmas: Tensor) -> tuple[str, int]:
+def tried(choice: Choice, model: Any, rows: Rows, masked: Call, x: Tensor, sigmas: Tensor) -> tuple[str, int]:
     """Why a graph may not be sampled as chosen, "" if nothing was seen; and how many calls it took to see.
 
-    model: the host's, of which nothing but its dtype is asked. rows: its call by a tree; call: that of the stock
+    model: the host's, of which nothing but its dtype is asked. rows: its call by a tree; masked: that of the stock
     samplers. x [B, ...]: a state at sigmas[0]. sigmas: [N + 1].
     """
+    # Without its mask: where that holds everything to a picture, nothing would be seen.
+    bare = replace(rows, inpaint=None)
 
-    def batch(x: Tensor, sigma: Tensor) -> Tensor:
-        if choice.keyframes:
-            choice.keyframes.set(sigma[0])
-        return call(x, sigma)
+    def batch(call: Call) -> Call:
+        def at(x: Tensor, sigma: Tensor) -> Tensor:
+            if choice.keyframes:
+                choice.keyframes.set(sigma[0])
+            return call(x, sigma)
+
+        return at
 
     if choice.guesses:
-        return refusal(batch, x, sigmas, "; ".join(choice.guesses))
+        what = "; ".join(choice.guesses)
+        found, calls = refusal(batch(rows.predict), x, sigmas, what)
+        if not found and rows.inpaint is not None and rows.inpaint.at is not None:
+            found, more = refusal(batch(masked), x, sigmas, what)
+            calls += more
+        return found, calls
     passed = _passed.setdefault(model, set())
     if choice.unsure in passed:
         return "", 0
-    differ, calls = mismatch(rows, batch, x, sigmas, model.manual_cast_dtype or model.get_dtype())
+    dtype = model.manual_cast_dtype or model.get_dtype()
+    differ, calls = mismatch(bare, batch(rows.predict), x, sigmas, dtype)
     if not differ:
         passed.add(choice.unsure)
         return "", calls
@@ -70,10 +82,12 @@ def refusal(call: Call, x: Tensor, sigmas: Tensor, what: str) -> tuple[str, int]
     if len(x) == 1:
         return "", len(points)
     # Images are sampled apart from each other: the first may not see the others, now of another mean and size.
-    company = torch.cat([x[:1], 1.5 * x[1:].flip(-1) + x.std()])
-    if not _same(call(*_expand(company, sigmas[0]))[:1], answers[0][:1]):
-        return f"{what}: it mixes the images of a batch", len(points) + 1
-    return "", len(points) + 1
+    for point, answer in ((first, answers[0]), (points[2], answers[2])):
+        own, level = point
+        company = torch.cat([own[:1], 1.5 * own[1:].flip(-1) + own.std()])
+        if not _same(call(*_expand(company, level))[:1], answer[:1]):
+            return f"{what}: it mixes the images of a batch", len(points) + 2
+    return "", len(points) + 2
 
 
 def mismatch(

@@ -112,11 +112,14 @@ class Rows:
         self.usage.calls += 1
         try:
             return self.predict(x, sigma)
-        except compat.OUT_OF_MEMORY as error:
+        except Exception as error:
+            if not compat.is_out_of_memory(error):
+                raise
             if len(x) <= batch:
                 what = "one latent" if batch == 1 else f"{batch} latents, one of every image,"
                 hint = "Use a smaller latent" + (" or fewer images." if batch > 1 else ".")
-                raise type(error)(f"Out of memory: a call on {what} does not fit. {hint} {error}") from error
+                message = f"Out of memory: a call on {what} does not fit. {hint} {error}"
+                raise compat.out_of_memory(message) from error
         # Outside of the except clause: the error holds the tensors of the call that failed.
         comfy.model_management.soft_empty_cache()
         self.usage.limit = max(len(x) // batch // 2, 1) * batch

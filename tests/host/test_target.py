@@ -132,6 +132,7 @@ CALLS: dict[str, Any] = {
     "counts": lambda kept, x, sigma: x * (1 + len(kept) % 2) if kept.append(1) is None else x,
     "averages": lambda kept, x, sigma: kept.append(x) or sum(kept) / len(kept),
     "mean": lambda kept, x, sigma: x - 0.05 * x.mean(),
+    "late": lambda kept, x, sigma: x - 0.05 * x.mean() if sigma[0] < 0.6 else x,
     "neighbour": lambda kept, x, sigma: x + 0.1 * x.roll(1, 0),
 }
 
@@ -141,7 +142,7 @@ CALLS: dict[str, Any] = {
     [
         ("clean", 1, ""), ("clean", 3, ""), ("random", 1, "different answers"), ("counts", 1, "different answers"),
         ("averages", 2, "different answers"), ("mean", 1, ""), ("mean", 2, "mixes the images"),
-        ("neighbour", 3, "mixes the images"),
+        ("neighbour", 3, "mixes the images"), ("late", 2, "mixes the images"),
     ],
 )  # fmt: skip
 def test_trials(ours: Any, name: str, batch: int, words: str) -> None:
@@ -149,7 +150,7 @@ def test_trials(ours: Any, name: str, batch: int, words: str) -> None:
     x = torch.randn(batch, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     sigmas = torch.tensor([1.0, 0.8, 0.5, 0.0])
     found, calls = ours.host.probe.refusal(lambda *given: CALLS[name](kept, *given), x, sigmas, "it")
-    assert words in found and bool(found) == bool(words) and calls == 6 + (batch > 1 and "answers" not in found)
+    assert words in found and bool(found) == bool(words) and calls == 6 + 2 * (batch > 1 and "answers" not in found)
 
 
 class _Object:
@@ -196,9 +197,16 @@ def test_what_keeps_values_is_seen(ours: Any) -> None:
         deeper()
         return args
 
+    def wraps(args: Any) -> Any:
+        return keeps(args)
+
+    def calls_itself(args: Any) -> Any:
+        return calls_itself if args else unset
+
     seen = ours.host.known.keeps_values
-    assert all(seen(f) for f in (keeps, deep, _Object(), _Object().keeps, partial(keeps, 1)))
-    assert not any(seen(f) for f in (inner, _Object().clean, lambda args: args, len))
+    assert all(seen(f) for f in (keeps, deep, wraps, _Object(), _Object().keeps, partial(keeps, 1)))
+    assert not any(seen(f) for f in (inner, calls_itself, _Object().clean, lambda args: args, len))
+    unset = 1
 
 
 def test_another_release_is_tried_once(ours: Any, monkeypatch: pytest.MonkeyPatch) -> None:

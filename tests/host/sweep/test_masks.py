@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
-from graphs import SAME, Graph, cfg, conforms, prompts, with_values
+from graphs import SAME, Graph, cfg, conforms, is_plain, patched, prompts, with_values
 
 THEME = "Masks"
 
@@ -62,3 +62,16 @@ def test_mask_with_a_prompt_for_a_part_of_the_steps(ours: Any, record: Any, batc
     graph = Graph(cfg(tiny_models.unet(), positive, prompts()[1]), tiny_models.latent("eps", batch, 7), _mask(batch))
     report = conforms(ours, graph, "by sigma", "conditioning for a part of the steps")
     record("noise mask, and a prompt for a part of the steps", report, SAME)
+
+
+def test_a_mask_does_not_hide_that_images_mix(ours: Any, record: Any) -> None:
+    """At the first step differential diffusion holds everything, so a trial with the mask would see nothing."""
+
+    def build() -> Graph:
+        model = tiny_models.flow().clone()
+        model.set_model_sampler_post_cfg_function(lambda args: args["denoised"] - 0.5 * args["denoised"].mean())
+        model = patched(model, "nodes_differential_diffusion", "DifferentialDiffusion", strength=1.0)
+        return Graph(cfg(model, *prompts()), tiny_models.latent("flow", 2, 7), _mask(2), denoise=0.6)
+
+    report = is_plain(ours, build, "mixes the images of a batch")
+    record("differential diffusion, and an unknown patch that mixes images", report, "the stock sampler, after a trial")

@@ -16,7 +16,7 @@ HALF = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 def _graph(kind: str, batch: int = 2, **given: Any) -> Graph:
-    return Graph(cfg(tiny_models.build(kind), *prompts()), tiny_models.latent(kind, batch, 7), **given)
+    return Graph(cfg(tiny_models.build(kind), *prompts()), tiny_models.latent(kind, batch, 7), **{"steps": 6, **given})
 
 
 def _schedulers() -> list[str]:
