@@ -187,6 +187,20 @@ class ComfyPage:
         )
         return found
 
+    def view(self) -> list[float]:
+        """[left, top, right, bottom] of all nodes, in pixels of the page."""
+        found: list[float] = self.js(
+            """() => {
+              const boxes = window.app.graph.nodes.map((n) => n.boundingRect ?? n.getBounding())
+              const { scale, offset } = window.app.canvas.ds
+              const page = document.querySelector('#graph-canvas').getBoundingClientRect()
+              const x = (v) => page.x + scale * (v + offset[0]), y = (v) => page.y + scale * (v + offset[1])
+              return [x(Math.min(...boxes.map((b) => b[0]))), y(Math.min(...boxes.map((b) => b[1]))),
+                      x(Math.max(...boxes.map((b) => b[0] + b[2]))), y(Math.max(...boxes.map((b) => b[1] + b[3])))]
+            }"""
+        )
+        return found
+
     def panels(self) -> list[dict[str, str]]:
         """The visible panels from left to right: {"state", "text"}."""
         found: list[dict[str, str]] = self.js(

@@ -29,6 +29,9 @@ def test_every_example_opens_from_the_template_browser(visit: Any, keep: Any) ->
         )
         assert [kind for kind in missing if kind != "MarkdownNote"] == []
         assert overlapping(page.boxes(False)) == [], file.name
+        left, top, right, bottom = page.view()  # all of it, clear of the frontend's own bars
+        bars = 125 if page.server.label == "pinned" else 95
+        assert left > 60 and top > bars and right < 1600 and bottom < 900, (file.name, page.view())
         keep(page, f"example_{file.stem}")
         page.load(saved)
         again = page.graph()
