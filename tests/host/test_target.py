@@ -232,6 +232,7 @@ def test_another_release_that_changed_something(ours: Any, monkeypatch: pytest.M
         graphs.cfg(graphs.patched(tiny_models.flow(), "nodes_mahiro", "Mahiro"), *graphs.prompts()),
         tiny_models.latent("flow", 1, 7),
     )
+    monkeypatch.setattr(ours.host.compat, "is_checked", lambda: True)
     assert graphs.speculative(ours, graph)[1]["call_mode"] == "vector"  # as if it were so in the release that was read
     monkeypatch.setattr(ours.host.compat, "is_checked", lambda: False)
     latent, report = graphs.speculative(ours, graph)

@@ -46,8 +46,8 @@ def test_the_sampler_object(server: Any, demo: dict[str, Any]) -> None:
     """
     settings = demo[node_of(demo, "DraftTreeKSampler")]["inputs"]
     decode = node_of(demo, "VAEDecode")
-    prompt = {node: entry for node, entry in copy.deepcopy(demo).items() if entry["class_type"] != "DraftTreeKSampler"}
-    prompt = {node: entry for node, entry in prompt.items() if entry["class_type"] != "PreviewAny"}
+    rest = ("DraftTreeKSampler", "DraftTreeReport", "PreviewAny", "PreviewImage")
+    prompt = {node: entry for node, entry in copy.deepcopy(demo).items() if entry["class_type"] not in rest}
     add = lambda node, kind, **inputs: prompt.update({node: {"class_type": kind, "inputs": inputs}})  # noqa: E731
     add("g", "CFGGuider", model=settings["model"], positive=settings["positive"], negative=settings["negative"], cfg=4)
     add("s", "BasicScheduler", model=settings["model"], scheduler="simple", steps=16, denoise=1.0)

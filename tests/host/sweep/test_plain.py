@@ -64,7 +64,9 @@ STATEFUL: dict[str, tuple[Callable[[Any], None], str]] = {
     "context windows": (
         lambda model: model.model_options.update(context_handler=_NoWindows()), "context windows",
     ),
-    "several GPUs": (lambda model: model.model_options.update(multigpu_clones={"cuda:1": 1}), "several GPUs"),
+    "several GPUs": (
+        lambda model: model.model_options.update(multigpu_clones={torch.device("cpu"): model}), "several GPUs",
+    ),
 }  # fmt: skip
 
 
