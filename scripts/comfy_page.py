@@ -69,11 +69,15 @@ class ComfyPage:
         page.on("response", self._response)
 
     @classmethod
-    def open(cls, browser: Browser, server: HostServer, size: tuple[int, int] = SIZE, **settings: Any) -> ComfyPage:
+    def open(
+        cls, browser: Browser, server: HostServer, size: tuple[int, int] = SIZE, scale: float = 1, **settings: Any
+    ) -> ComfyPage:
         """A fresh page; settings by their ids, with "_" for ".": Comfy_ColorPalette="light"."""
         for name, value in (SETTINGS | named(settings)).items():
             server.post(f"/settings/{name}", value)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, locale="en-US")
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, device_scale_factor=scale, locale="en-US"
+        )
         page = cls(context.new_page(), server)
         page.goto()
         return page
@@ -166,6 +170,36 @@ class ComfyPage:
 
     def nodes(self, kind: str) -> list[dict[str, Any]]:
         return [node for node in self.graph()["nodes"] if node["type"] == kind]
+
+    def boxes(self, vue: bool) -> dict[str, list[float]]:
+        """ "type id" -> [left, top, right, bottom] of each node as drawn, title included, in some unit."""
+        found: dict[str, list[float]] = self.js(
+            """(vue) => Object.fromEntries(window.app.graph.nodes.map((node) => {
+                 const name = `${node.type} ${node.id}`
+                 if (!vue) {
+                   const [x, y, width, height] = node.boundingRect ?? node.getBounding()
+                   return [name, [x, y, x + width, y + height]]
+                 }
+                 const box = document.querySelector(`[data-node-id="${node.id}"]`).getBoundingClientRect()
+                 return [name, [box.left, box.top, box.right, box.bottom]]
+               }))""",
+            vue,
+        )
+        return found
+
+    def view(self) -> list[float]:
+        """[left, top, right, bottom] of all nodes, in pixels of the page."""
+        found: list[float] = self.js(
+            """() => {
+              const boxes = window.app.graph.nodes.map((n) => n.boundingRect ?? n.getBounding())
+              const { scale, offset } = window.app.canvas.ds
+              const page = document.querySelector('#graph-canvas').getBoundingClientRect()
+              const x = (v) => page.x + scale * (v + offset[0]), y = (v) => page.y + scale * (v + offset[1])
+              return [x(Math.min(...boxes.map((b) => b[0]))), y(Math.min(...boxes.map((b) => b[1]))),
+                      x(Math.max(...boxes.map((b) => b[0] + b[2]))), y(Math.max(...boxes.map((b) => b[1] + b[3])))]
+            }"""
+        )
+        return found
 
     def panels(self) -> list[dict[str, str]]:
         """The visible panels from left to right: {"state", "text"}."""

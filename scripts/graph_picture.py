@@ -87,10 +87,15 @@ def main() -> int:
     with HostServer(os.environ["COMFYUI_DIR"]) as server, comfy_page.chromium() as browser:
         page = ComfyPage.open(browser, server, SIZE)
         page.load(json.loads(WORKFLOW.read_text(encoding="utf-8")))
-        page.run()  # loads the model
-        seed = next(node for node in page.nodes("DraftTreeKSampler"))["id"]
-        page.js("(id) => { window.app.graph.getNodeById(id).widgets.find((w) => w.name === 'seed').value = 8 }", seed)
-        page.run()
+        sampler = next(node for node in page.nodes("DraftTreeKSampler"))["id"]
+        for seed in (8, 7):  # the first run loads the model; the picture shows the workflow's own seed
+            page.js(
+                """([id, seed]) => {
+                  window.app.graph.getNodeById(id).widgets.find((w) => w.name === 'seed').value = seed
+                }""",
+                [sampler, seed],
+            )
+            page.run()
         page.wait("() => [...document.querySelectorAll('.drafttree-panel')].some((e) => e.dataset.state === 'done')")
         page.page.wait_for_timeout(1500)  # the pictures are loaded after the run's end
         tidy(page)

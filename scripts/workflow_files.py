@@ -138,7 +138,9 @@ class Graph:
         """The file's content."""
         right = max(node["pos"][0] + node["size"][0] for node in self.nodes)
         bottom = max(node["pos"][1] + node["size"][1] for node in self.nodes)
-        scale = math.floor(100 * min(1.0, 1500 / right, 820 / bottom)) / 100
+        # The view it opens with: all of it on a page of 1600 x 900, clear of the frontend's bars left and above.
+        scale = math.floor(100 * min(0.9, 1480 / right, 700 / bottom)) / 100
+        offset = [round(90 / scale), round(140 / scale) + 30]
         return {
             "id": unique(self.name),
             "revision": 0,
@@ -148,7 +150,7 @@ class Graph:
             "links": self.links,
             "groups": [],
             "config": {},
-            "extra": {"ds": {"scale": scale, "offset": [60, 100]}},
+            "extra": {"ds": {"scale": scale, "offset": offset}},
             "version": 0.4,
         }
 

@@ -263,3 +263,25 @@ def test_a_sampler_object(visit: Any, keep: Any) -> None:
     page.wait("() => document.querySelector('.drafttree-panel[data-state=done]')")
     assert page.panels() == [panel]
     keep(page, "sampler_object")
+
+
+def test_it_costs_nothing_where_it_is_not_used(visit: Any) -> None:
+    """Without a node of ours no report is asked for; with one, once. The host may ask for its own."""
+    page = visit()
+    page.js(
+        """async () => {
+          const { api } = await import('/scripts/api.js')
+          const ask = api.fetchApi.bind(api)
+          window.asked = []
+          api.fetchApi = (route, ...more) => { window.asked.push(route); return ask(route, ...more) }
+        }"""
+    )
+    ours = "() => window.asked.filter((route) => route === '/history?max_items=64').length"
+    workflow = example("drafttree_demo")
+    page.load(workflow | {"nodes": [n for n in workflow["nodes"] if n["type"] == "MarkdownNote"], "links": []})
+    page.page.wait_for_timeout(200)
+    assert page.js(ours) == 0
+    page.load(workflow)
+    page.page.wait_for_timeout(200)
+    assert page.js(ours) == 1
+    page.goto()  # without the listener

@@ -28,6 +28,10 @@ def test_every_example_opens_from_the_template_browser(visit: Any, keep: Any) ->
                  .filter((type) => !window.LiteGraph.registered_node_types[type])"""
         )
         assert [kind for kind in missing if kind != "MarkdownNote"] == []
+        assert overlapping(page.boxes(False)) == [], file.name
+        left, top, right, bottom = page.view()  # all of it, clear of the frontend's own bars
+        bars = 125 if page.server.label == "pinned" else 95
+        assert left > 60 and top > bars and right < 1600 and bottom < 900, (file.name, page.view())
         keep(page, f"example_{file.stem}")
         page.load(saved)
         again = page.graph()
@@ -44,6 +48,32 @@ def check_panels(page: Any) -> None:
         list(kinds),
     )
     assert all(names.count("drafttree_panel") == 1 and names[-1] == "drafttree_panel" for names in samplers)
+
+
+def test_examples_in_nodes_2(visit: Any, keep: Any) -> None:
+    """Nodes stand clear of each other there too, where they are larger than the files say."""
+    page = visit(Comfy_VueNodes_Enabled=True)
+    overlaps = {}
+    for file in EXAMPLES:
+        page.load(json.loads(file.read_text(encoding="utf-8")))
+        page.js("() => window.app.extensionManager.command.execute('Comfy.Canvas.FitView')")
+        page.page.wait_for_timeout(250)
+        keep(page, f"nodes2_{file.stem}")
+        if found := overlapping(page.boxes(True)):
+            overlaps[file.stem] = found
+    assert overlaps == {}
+
+
+def overlapping(boxes: dict[str, list[float]]) -> list[str]:
+    """Pairs of boxes [left, top, right, bottom] that share more than their rims."""
+    names = list(boxes)
+    return [
+        f"{one} and {other}"
+        for i, one in enumerate(names)
+        for other in names[i + 1 :]
+        if min(boxes[one][2], boxes[other][2]) - max(boxes[one][0], boxes[other][0]) > 1
+        and min(boxes[one][3], boxes[other][3]) - max(boxes[one][1], boxes[other][1]) > 1
+    ]
 
 
 def text(workflow: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ const STYLE = `
 .drafttree-panel .track > div { height: 100%; width: 0; background: var(--draft); }
 .drafttree-panel .line { overflow-wrap: anywhere; font-variant-numeric: tabular-nums; opacity: 0.85; }
 .drafttree-panel .lines { overflow-y: auto; flex: 0 1 auto; min-height: 0; }
-.drafttree-panel .chart { flex: 1 0 30px; min-height: 0; max-height: 72px; display: flex; flex-direction: column; }
+.drafttree-panel .chart { flex: 1 0 30px; min-height: 0; max-height: 160px; display: flex; flex-direction: column; }
 .drafttree-panel svg { flex: 1 1 0; min-height: 0; width: 100%; display: block;
   border-bottom: 1px solid color-mix(in srgb, currentColor 40%, transparent); }
 .drafttree-panel svg .space { fill: color-mix(in srgb, currentColor 9%, transparent); }
