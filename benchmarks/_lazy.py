@@ -8,6 +8,7 @@ rejected at the first row.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from typing import Any
 
@@ -29,7 +30,7 @@ def sample(
     chain = core.kernels.build("flow_ancestral", sigmas)
     plan = engine._plan(tree, rows, rule, 1, False, None)
     noise, judge = core.noise.Streams([seed], x, chain.draws), core.coupling.get(rule)
-    guesser, draft_model = engine._drafter(drafter, x, blocks.Whole(), x.dtype, chain.steps)
+    guesser, draft_model = engine._drafter(drafter, x, blocks.Whole(), x.dtype, chain)
     report = core.Report(chain.steps, 1, "flow_ancestral", rule, (), guesser.name)
     step, latest, image = np.zeros(1, dtype=np.int64), torch.zeros_like(x), np.zeros(1, dtype=np.int64)
     while step[0] < chain.steps:
@@ -45,7 +46,8 @@ def sample(
             denoised[row : row + 1] = target(draft.x[row : row + 1], sigma[row : row + 1])
             seen[row] = True
             # What the rule says at a row that has been evaluated does not depend on the rows below it.
-            path = verification.verify(draft, denoised, chain, judge, noise)
+            once = dataclasses.replace(draft, guess=draft.guess.clone())
+            path = verification.verify(once, denoised, chain, judge, noise)
             row = _next_unseen(layout, int(path.stop[0]), seen)
         stop = path.stop
         latest = denoised[stop]

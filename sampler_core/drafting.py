@@ -8,6 +8,7 @@ what lies on the verified path, and `guess` sees states that were built from ear
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .blocks import Whole
+from .kernels import Kernel
 from .rows import pick
 from .target import Target
 
@@ -23,19 +25,29 @@ if TYPE_CHECKING:
     from .verification import Path
 
 
+Guess = Callable[[slice, Tensor, Tensor, Tensor], None]
+"""guess(places, x, held, out): guesses for the inner rows at these places [rows] of the round, at states x [rows, ...];
+held: the guess at each one's parent. They are written into out [rows, ...]."""
+
+
 class Drafter(Protocol):
     """needs_history: whether the first guess for an image needs a verified prediction."""
 
     name: str
     needs_history: bool
 
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        """The guessed denoised prediction [rows, ...] at states x [rows, ...]; held: the guess at each one's parent."""
+    def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
+        """For a round whose inner rows are of these images and steps [inner]."""
         ...
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         """Learn from a verified round: denoised [rows, ...] is what the target said of draft.x."""
         ...
+
+
+def held_on(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
+    """A Guess: that of the parent."""
+    out.copy_(held)
 
 
 class Frozen:
@@ -44,8 +56,8 @@ class Frozen:
     name = "frozen"
     needs_history = True
 
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        return held
+    def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
+        return held_on
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         pass
@@ -60,8 +72,8 @@ class DraftModel:
     name = "draft model"
     needs_history = False
 
-    def __init__(self, model: Target, like: Tensor, blocks: Whole) -> None:
-        self._model, self._blocks = model, blocks
+    def __init__(self, model: Target, like: Tensor, blocks: Whole, kernel: Kernel) -> None:
+        self._model, self._blocks, self._kernel = model, blocks, kernel
         self._carry = torch.zeros_like(like)
         self._faults = torch.zeros((), dtype=torch.int64, device=like.device)
 
@@ -70,20 +82,23 @@ class DraftModel:
         """How many guesses were not finite."""
         return int(self._faults)
 
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        guess = self._model.of_blocks(x, sigma, images, self._blocks)
-        guess = guess + self._carry[torch.from_numpy(images).to(x.device)]
-        finite = _finite_rows(guess)
-        self._faults += (~finite).sum()
-        return torch.where(_like_rows(finite, x), guess, x)
+    def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
+        def guess(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
+            own = images[places]
+            said = self._model.of_blocks(x, self._kernel.sigma(steps[places]), own, self._blocks)
+            said = said + self._carry[torch.from_numpy(own).to(x.device)]
+            finite = _finite_rows(said)
+            self._faults += (~finite).sum()
+            out.copy_(torch.where(_like_rows(finite, x), said, x))
+
+        return guess
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         # carry' = D - D_draft = carry + (D - guess) at the last verified guess, because guess = D_draft + carry.
         drafted = np.flatnonzero(path.last >= 0)
         if len(drafted):
             images = torch.from_numpy(draft.active[drafted]).to(self._carry.device)
-            place = path.last[drafted]
-            self._carry[images] += pick(denoised, draft.layout.inner[place]) - pick(draft.guess, place)
+            self._carry[images] += pick(path.miss, path.last[drafted])
 
 
 def _finite_rows(x: Tensor) -> Tensor:

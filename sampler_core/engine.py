@@ -86,7 +86,7 @@ def sample(
         _require_chains(tree, plan, drafter)
     report = Report(chain.steps, len(x), kernel, rule, _widths(tree))
     blocks = Blocks(x.shape[1:]) if drafter == "look_ahead" else Whole()
-    guesser, draft_model = _drafter(drafter, blocks.split(x), blocks, given, chain.steps)
+    guesser, draft_model = _drafter(drafter, blocks.split(x), blocks, given, chain)
     report.drafter = guesser.name
     _explain(report, chain, plan)
     if plan.depth == 0:
@@ -185,16 +185,17 @@ def _layout(known: dict[tuple[object, ...], Layout], trees: list[Tree], reach: n
 def _next_state(draft: Draft, path: Path, x: Tensor, denoised: Tensor, chain: Kernel, noise: Noise) -> Tensor:
     """The exact next state [n, ...] where each path ends: straight from the target's kernel, or from the residual."""
     steps = draft.steps[path.stop]
-    c = chain.at(steps, x.ndim)
-    mean = chain.mean(c, x, denoised)
-    noisy = np.asarray(chain.draws)[steps]
-    if not noisy.any():
-        return mean
-    z = noise.normal(draft.images[path.stop], steps, 0)
-    if path.direction is not None:
-        shift = torch.from_numpy(path.shift).to(z)
-        z = z + shift.reshape(-1, *[1] * (z.ndim - 1)) * path.direction.to(z.dtype)
-    return chain.perturb(c, mean, z)
+    a, b, r = chain.linear(steps, x.ndim)
+    after = torch.mul(x, a).addcmul_(denoised, b)
+    if np.asarray(chain.draws)[steps].any():
+        after.addcmul_(noise.normal(draft.images[path.stop], steps, 0), r)
+        rejected = np.flatnonzero(path.missed >= 0)
+        if len(rejected):
+            some = as_slice(rejected)
+            shift = torch.from_numpy(path.shift[rejected]).to(x).reshape(-1, *[1] * (x.ndim - 1))
+            shift = shift * (r if len(r) == 1 else pick(r, some))
+            put(after, some, pick(after, some).addcmul_(pick(path.miss, as_slice(path.missed[rejected])), shift))
+    return after
 
 
 def _seeds(seed: int | Sequence[int], images: int) -> list[int]:
@@ -244,15 +245,15 @@ def _require_chains(tree: Sequence[int] | str | Tree, plan: Plan, drafter: str |
 
 
 def _drafter(
-    drafter: str | Callable[..., Tensor], x: Tensor, blocks: Whole, given: torch.dtype, steps: int
+    drafter: str | Callable[..., Tensor], x: Tensor, blocks: Whole, given: torch.dtype, chain: Kernel
 ) -> tuple[drafting.Drafter, Target | None]:
     if callable(drafter):
         model = Target(drafter, given, "draft model")
-        return drafting.DraftModel(model, x, blocks), model
+        return drafting.DraftModel(model, x, blocks, chain), model
     if drafter == "frozen":
         return drafting.Frozen(), None
     if drafter == "look_ahead":
-        return LookAhead(x, steps), None
+        return LookAhead(x, chain.steps), None
     raise InputError(f"drafter: {drafter!r} is unknown; use 'look_ahead', 'frozen' or a draft model.")
 
 

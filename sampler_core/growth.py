@@ -20,7 +20,8 @@ class Draft:
     """A drafted round.
 
     active: [n] the images that take part. images, steps: [rows]. x: [rows, ...] the states. noise: [born, ...] the
-    noise of every row but the roots. guess: [inner, ...] the draft's denoised guess of every inner row.
+    noise of every row but the roots. guess: [inner, ...] the draft's denoised guess of every inner row, which
+    verification turns into what it missed.
     """
 
     layout: Layout
@@ -52,23 +53,24 @@ def grow(
     steps = step[layout.image] + layout.depth
     if not len(layout.inner):
         return Draft(layout, active, images, steps, x, x[:0], x[:0])
-    inner_images, inner_steps = images[layout.inner], steps[layout.inner]
-    sigma = kernel.sigma(inner_steps)
-    a, b, r = kernel.linear(inner_steps, x.ndim)
+    inner_steps = steps[layout.inner]
+    guess = drafter.guesses(images[layout.inner], inner_steps)
     z = _noises(layout, images, steps, noise)
     states = x.new_empty(layout.rows, *x.shape[1:])
     guesses = x.new_empty(len(layout.inner), *x.shape[1:])
-    states[: len(x)] = x
+    n = len(x)
+    states[:n] = x
     for level in layout.growth:
-        here = pick(states, level.rows)
-        above = pick(guesses if level.above_is_guess else held, level.above)
-        i = level.inner
-        guess = guesses[i] = drafter.guess(here, sigma[i], inner_images[i], inner_steps[i], above)
-        centre, spread = torch.addcmul(a[i] * here, b[i], guess), r[i]
-        if level.parents is not None:
-            centre, spread = pick(centre, level.parents), pick(spread, level.parents)
-        born = slice(level.below.start - len(x), level.below.stop - len(x))
-        torch.addcmul(centre, spread, z[born], out=states[level.below])
+        here, own = pick(states, level.rows), guesses[level.inner]
+        guess(level.inner, here, pick(guesses if level.above_is_guess else held, level.above), own)
+        a, b, r = kernel.linear(inner_steps[level.inner], x.ndim)
+        below, fresh = states[level.below], z[level.below.start - n : level.below.stop - n]
+        if level.parents is None:
+            torch.mul(here, a, out=below).addcmul_(own, b).addcmul_(fresh, r)
+        else:
+            centre = torch.mul(here, a).addcmul_(own, b)
+            spread = r if len(r) == 1 else pick(r, level.parents)
+            torch.addcmul(pick(centre, level.parents), fresh, spread, out=below)
     return Draft(layout, active, images, steps, states, z, guesses)
 
 

@@ -141,7 +141,10 @@ class Kernel:
         still = family.perturb(c, zero, one)
         linear = [family.perturb(c, family.mean(c, *pair), zero) for pair in ((one, zero), (zero, one))]
         self._push, self._noise = linear[1].numpy(), (still * s_noise).numpy()
-        self._linear = torch.stack([*linear, still * s_noise]).to(sigmas)
+        # A step without noise may have a spread that is rounding, or not even a number.
+        noisy = torch.tensor(self.draws)
+        self._linear = torch.stack([*linear, torch.where(noisy, still * s_noise, 0.0)]).to(sigmas)
+        self._one: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
 
     def at(self, steps: np.ndarray, ndim: int) -> Coefficients:
         """The coefficients for rows at these steps [rows], shaped to broadcast against latents of `ndim` dimensions."""
@@ -161,14 +164,16 @@ class Kernel:
         return self.sigmas[torch.from_numpy(steps).to(self.sigmas.device)]
 
     def linear(self, steps: np.ndarray, ndim: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(a, b, r) of steps [rows]: the next state is a x + b denoised + r noise. Each [rows, 1, ...]."""
-        if _consecutive(steps):
-            rows = self._linear[:, int(steps[0]) : int(steps[-1]) + 1]
-        else:
-            rows = self._linear[:, torch.from_numpy(steps).to(self._linear.device)]
-        shape = (len(steps), *[1] * (ndim - 1))
-        a, b, r = rows.unbind()
-        return a.reshape(shape), b.reshape(shape), r.reshape(shape)
+        """(a, b, r) of steps [rows]: a x + b denoised + r noise is the next state. [rows, 1, ...], or [1, 1, ...]."""
+        first = int(steps[0])
+        if len(steps) > 1 and not (steps == first).all():
+            a, b, r = self._linear[:, torch.from_numpy(steps).to(self._linear.device)].unbind()
+            shape = (len(steps), *[1] * (ndim - 1))
+            return a.reshape(shape), b.reshape(shape), r.reshape(shape)
+        if (first, ndim) not in self._one:
+            a, b, r = (one.reshape([1] * ndim) for one in self._linear[:, first])
+            self._one[first, ndim] = a, b, r
+        return self._one[first, ndim]
 
     def deltas(self, steps: np.ndarray, norms: np.ndarray) -> np.ndarray:
         """delta [rows] where target and draft differ by `norms` [rows] in their denoised predictions."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from .rows import Rows, as_slice, pick, put
 
 if TYPE_CHECKING:
+    from .drafting import Guess
     from .growth import Draft
     from .verification import Path
 
@@ -29,35 +30,45 @@ LEAST = 2e-5  # root mean square of a displacement that tells more of the target
 class Round:
     """Rows evaluated together: states x and outputs d [rows, count, elements], slope [rows, count, 1].
 
-    pair: [count, slots, 2, elements], the pair p, q of every row in the slot it has, a slot of zeros before each
-    image's first; the slot before a row's is that of the step below. slot: [rows]. mix: [rows, count, 4, 4], which
-    makes a Jacobian of both pairs. steps: [rows] the stamp of all this.
+    pair: [count, 2 * slots, elements], pairs p, q of consecutive steps, slot by slot. window: [rows] the slot of the
+    step below a row's own, after which comes its own; -1 where neither is known. mix: [slots, count, 4, 4], which makes
+    a Jacobian of the two pairs of a window. steps: [rows] the stamp of all this.
     """
 
     steps: np.ndarray
     x: Tensor
     d: Tensor
-    pair: Tensor
-    slot: np.ndarray
     slope: Tensor
+    pair: Tensor
+    window: np.ndarray
     mix: Tensor
 
-    def guess(self, x: Tensor, rows: np.ndarray) -> Tensor:
-        """The outputs at states x [n, count, elements]; rows: [n] those of their steps."""
+    def guess(self, x: Tensor, row: int, out: Tensor) -> None:
+        """Write the output at the state x [1, count, elements] into out; row: that of its step."""
+        moved = x - self.x[row : row + 1]
+        torch.addcmul(self.d[row : row + 1], self.slope[row : row + 1], moved, out=out)
+        if (slot := int(self.window[row])) >= 0:
+            pairs = self.pair[:, 2 * slot : 2 * slot + 4]
+            # Products with a row vector on the left are several times faster.
+            along = torch.bmm(torch.bmm(moved.transpose(0, 1), pairs.mT), self.mix[slot])
+            out.transpose(0, 1).baddbmm_(along, pairs)
+
+    def guess_many(self, x: Tensor, rows: np.ndarray) -> Tensor:
+        """The same for several states [n, count, elements] and rows [n], as a new tensor."""
         here = as_slice(rows)
-        if len(rows) == 1:
-            row, slot = int(rows[0]), int(self.slot[rows[0]])
-            pairs, mix = self.pair[:, slot - 1 : slot + 1].flatten(1, 2), self.mix[row]
-        else:
-            slots = torch.from_numpy(self.slot[rows][:, None] + np.array([-1, 0])).to(x.device)
-            blocks = torch.arange(x.shape[1], device=x.device)[:, None]
-            pairs = self.pair[blocks, slots[:, None]].reshape(-1, 4, x.shape[2])
-            mix = pick(self.mix, here).flatten(0, 1)
         moved = x - pick(self.x, here)
-        row_wise = moved.reshape(-1, 1, x.shape[2])  # products with a row vector on the left are several times faster
-        along = torch.bmm(torch.bmm(row_wise, pairs.mT), mix)
         guess = torch.addcmul(pick(self.d, here), pick(self.slope, here), moved)
-        guess.view(row_wise.shape).baddbmm_(along, pairs)
+        known = np.flatnonzero(self.window[rows] >= 0)
+        if len(known):
+            slots = torch.from_numpy(self.window[rows[known]]).to(x.device)
+            places = 2 * slots[:, None, None] + torch.arange(4, device=x.device)
+            blocks = torch.arange(x.shape[1], device=x.device)[:, None]
+            pairs = self.pair[blocks, places].flatten(0, 1)  # [n * count, 4, elements]
+            mix = self.mix[slots].flatten(0, 1)
+            some = as_slice(known)
+            row_wise = pick(moved, some).reshape(-1, 1, x.shape[2])
+            along = torch.bmm(torch.bmm(row_wise, pairs.mT), mix)
+            put(guess, some, pick(guess, some) + torch.bmm(along, pairs).view(len(known), *x.shape[1:]))
         return guess
 
 
@@ -94,54 +105,67 @@ class LookAhead:
         self._count = 0
         self._secants = np.zeros((2, images, steps, count))
 
-    def guess(self, x: Tensor, sigma: Tensor, images: np.ndarray, steps: np.ndarray, held: Tensor) -> Tensor:
-        guess = held
-        for places, found, rows in self._evaluated(images, steps):
-            if len(places) == len(x):
-                return found.guess(x, rows)
-            part = found.guess(pick(x, as_slice(places)), rows)
-            guess = guess.index_copy(0, torch.from_numpy(places).to(x.device), part)
+    def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
+        number, row = self._round[images, steps], self._row[images, steps]
+        for n in set(number.tolist()) - {-1}:
+            mine = number == n
+            check_measurable(self._rounds[n].steps[row[mine]], steps[mine])
+        numbers, rows = number.tolist(), row.tolist()
+
+        def guess(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
+            if places.stop - places.start == 1:
+                n = numbers[places.start]
+                if n < 0:
+                    out.copy_(held)
+                else:
+                    self._rounds[n].guess(x, rows[places.start], out)
+                return
+            out.copy_(held)
+            for n in dict.fromkeys(numbers[places]):
+                if n >= 0:
+                    mine = np.flatnonzero(number[places] == n)
+                    some = as_slice(mine)
+                    put(out, some, self._rounds[n].guess_many(pick(x, some), row[places][mine]))
+
         return guess
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
+        """Learn from the rows where paths end, and from the drafted ones below, of steps to come."""
         images, steps, line, firsts = _in_order(draft, path)
         x, d = pick(draft.x, line), pick(denoised, line)
-        rows = np.arange(len(x))
-        slot = rows + np.cumsum(firsts)
-        pair = x.new_empty(x.shape[1], int(slot[-1]) + 1, 2, x.shape[2])
-        again = np.zeros(len(x), dtype=bool)
-        for places, found, found_rows in self._evaluated(images, steps):
-            again[places] = True
-            here, slots, there = as_slice(places), as_slice(slot[places]), as_slice(found_rows)
+        slots = _Slots(firsts, self._round[images, steps] >= 0)
+        pair = x.new_empty(x.shape[1], 2 * slots.count, x.shape[2])
+        parts = pair.unflatten(1, (-1, 2))
+        for places, found, there in self._evaluated(images, steps):
+            here, own = as_slice(places), as_slice(slots.own[places])
             for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
-                if isinstance(slots, slice):
-                    torch.sub(pick(old, there), pick(new, here), out=pair[:, slots, k].transpose(0, 1))
+                if isinstance(own, slice):
+                    torch.sub(pick(old, as_slice(there)), pick(new, here), out=parts[:, own, k].transpose(0, 1))
                 else:
-                    change = pick(old, there) - pick(new, here)
-                    pair[:, torch.from_numpy(slots).to(x.device), k] = change.transpose(0, 1)
-        # A first point stands alone, and so does a first step.
-        for empty in (slot[firsts] - 1, slot[~again]):
-            put(pair.transpose(0, 1), as_slice(empty), 0.0)
+                    change = pick(old, as_slice(there)) - pick(new, here)
+                    parts[:, torch.from_numpy(own).to(x.device), k] = change.transpose(0, 1)
+        if slots.count:
+            put(parts.transpose(0, 1), as_slice(slots.empty), 0.0)
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
-        square, cross = products(pair)
-        self._round[images, steps], self._row[images, steps] = self._count, rows
-        self._learn(images, steps, again, square[:, :, slot])
+        gram = products(parts)
+        again = np.flatnonzero(slots.again)
+        self._learn(images[again], steps[again], gram[:2, :2, slots.own[again]])
         slope = self._pooled(images, steps)
-        mix = _mix(square[:, :, slot], cross[:, :, slot], square[:, :, slot - 1], slope, self._least)
-        mixed = torch.from_numpy(mix).to(x)
+        row = np.flatnonzero(slots.window >= 0)
+        window = slots.window[row]
+        mix = np.zeros((slots.count, x.shape[1], 4, 4))
+        mix[window] = _mix(gram[:, :, window], slope[row], self._least)
+        ahead = ~firsts
+        rows = np.flatnonzero(ahead)
+        self._round[images[ahead], steps[ahead]], self._row[images[ahead], steps[ahead]] = self._count, rows
         sloped = torch.from_numpy(slope[..., None]).to(x)
-        self._rounds[self._count] = Round(steps, x, d, pair, slot, sloped, mixed)
+        self._rounds[self._count] = Round(steps, x, d, sloped, pair, slots.window, torch.from_numpy(mix).to(x))
         self._count += 1
-        self._forget(draft.active[draft.layout.image[: len(draft.active)]], draft.steps[: len(draft.active)])
+        self._forget(images[firsts], steps[firsts])
 
     def _evaluated(self, images: np.ndarray, steps: np.ndarray) -> list[tuple[np.ndarray, Round, np.ndarray]]:
         """The last evaluations of these steps: for each round, the places in `steps`, the round, its rows."""
         number, row = self._round[images, steps], self._row[images, steps]
-        if len(number) == 1:
-            if (n := int(number[0])) < 0:
-                return []
-            check_measurable(self._rounds[n].steps[row], steps)
-            return [(np.zeros(1, dtype=np.int64), self._rounds[n], row)]
         found = []
         for n in dict.fromkeys(number[number >= 0].tolist()):
             places = np.flatnonzero(number == n)
@@ -150,16 +174,17 @@ class LookAhead:
             found.append((places, there, row[places]))
         return found
 
-    def _forget(self, images: np.ndarray, roots: np.ndarray) -> None:
-        """Drop what was evaluated before the roots of this round, and the rounds that nothing refers to."""
-        self._round[images] = np.where(np.arange(self._round.shape[1]) < roots[:, None], -1, self._round[images])
+    def _forget(self, images: np.ndarray, steps: np.ndarray) -> None:
+        """Drop what was evaluated up to these steps, which are done, and the rounds that nothing refers to."""
+        for image, step in zip(images.tolist(), steps.tolist(), strict=True):
+            self._round[image, : step + 1] = -1
         live = set(self._round.ravel().tolist())
         self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
 
-    def _learn(self, images: np.ndarray, steps: np.ndarray, again: np.ndarray, square: np.ndarray) -> None:
+    def _learn(self, images: np.ndarray, steps: np.ndarray, square: np.ndarray) -> None:
         """Add the secants <p, q> / <p, p> of steps that were evaluated before; square: [2, 2, rows, count]."""
         norm = square[0, 0].sum(axis=1)
-        usable = np.flatnonzero(again & (norm > self._least * square.shape[3]))
+        usable = norm > self._least * square.shape[3]
         b, i = images[usable], steps[usable]
         new = square[:, 0, usable] / norm[usable, None]
         self._secants[:, b, i] = FADE * self._secants[:, b, i] + new
@@ -188,32 +213,50 @@ def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, n
     return draft.images[line], draft.steps[line], as_slice(line), firsts
 
 
-def products(pair: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """The products of the rows (p, q) of every slot with themselves, and with those of the slot before.
+class _Slots:
+    """Where the pairs of a round's rows lie: of each image the rows that were evaluated before, then a slot of zeros.
 
-    pair: [count, slots, 2, elements]. Returns square and cross [2, 2, slots, count]; cross of the first slot is 0.
+    firsts, again: [rows] the first row of an image, and those evaluated before, which come first. own: [rows] the slot
+    of a row's pair, window: [rows] the slot of the row above it, -1 for none; both for the rows of an image up to the
+    first that was not evaluated before. empty: the slots of zeros. count: of all.
     """
-    flat = pair.flatten(0, 1)
-    parts = [torch.bmm(flat, flat.mT)]
-    for start in (0, 1):  # neighbours, two by two; some stand on both sides of a border between blocks
-        two = flat[start : len(flat) - (len(flat) - start) % 2].unflatten(0, (-1, 2))
-        parts.append(torch.bmm(two[:, 1], two[:, 0].mT))
-    square, odd, even = (part.cpu().to(torch.float64).numpy() for part in parts)
-    cross = np.zeros_like(square)
-    cross[1::2], cross[2::2] = odd, even
-    count, slots = pair.shape[:2]
-    square, cross = (part.reshape(count, slots, 2, 2).transpose(2, 3, 1, 0) for part in (square, cross))
-    cross[:, :, 0] = 0
-    return square, cross
+
+    def __init__(self, firsts: np.ndarray, again: np.ndarray) -> None:
+        self.again = again
+        image = np.cumsum(firsts) - 1
+        start = np.flatnonzero(firsts)
+        known = np.bincount(image, again, len(start)).astype(np.int64)
+        ends = np.cumsum(known + (known > 0))
+        self.count = int(ends[-1])
+        self.empty = ends[known > 0] - 1
+        place = np.arange(len(firsts)) - start[image]
+        assert (again == (place < known[image])).all(), "the steps evaluated before are the next ones"
+        reached = (place <= known[image]) & (known > 0)[image]
+        self.own = np.where(reached, ends[image] - 1 - known[image] + place, -1)
+        self.window = np.where(reached & ~firsts, self.own - 1, -1)
 
 
-def _mix(square: np.ndarray, cross: np.ndarray, below: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+def products(pair: Tensor) -> np.ndarray:
+    """The products of the rows (p, q) of every slot and of the next one: [4, 4, slots, count]; of the last: garbage.
+
+    pair: [count, slots, 2, elements], contiguous.
+    """
+    count, slots, _, elements = pair.shape
+    gram = np.zeros((count * slots, 4, 4))
+    if count * slots > 1:
+        # Windows of two slots; some stand on both sides of a border between blocks, and nobody asks for them.
+        two = pair.as_strided((count * slots - 1, 4, elements), (2 * elements, elements, 1))
+        gram[:-1] = torch.bmm(two, two.mT).cpu().to(torch.float64).numpy()
+    return gram.reshape(count, slots, 4, 4).transpose(2, 3, 1, 0)
+
+
+def _mix(gram: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
     """M with J = slope + F' M' F for the rows F = (p2, q2, p1, q1) of a block: [..., 4, 4].
 
-    square, cross, below [2, 2, ...]: the products of the own pair (p1, q1) with itself, of it with the pair of the step
-    below (p2, q2), of that with itself; slope [...]. Pairs are scaled to |p| = 1; one no longer than rounding is left
-    out.
+    gram: [4, 4, ...] the products of these rows: the pair of the step below, then the own one; slope [...]. Pairs are
+    scaled to |p| = 1; one no longer than rounding is left out.
     """
+    square, cross, below = gram[2:, 2:], gram[2:, :2], gram[:2, :2]
     scales = []
     for squared in (square[0, 0], below[0, 0]):
         usable = squared > least

@@ -22,21 +22,24 @@ class Path:
     """The verified path of every image in a round.
 
     stop: [n] the row where each path ends; length: [n] its rows, which is the steps the round has finished.
-    shift: [n] what the residual adds to the first candidate's noise along `direction` [n, ...]; 0 at leaves.
+    shift: [n] what the residual adds to the first candidate's noise, in units of the miss at the path's end; 0 at
+    leaves. missed: [n] the place in layout.inner of that miss, or -1.
     inner: [v] places in layout.inner of the verified nodes, accepted: [v] whether a candidate was taken there.
     last: [n] the place in layout.inner of the last verified node, or -1. delta: [inner] of every inner row.
-    line: [l] the rows of the path, and of the first children below its end: states built from the kept noises.
+    line: [l] the rows where the paths end and of the first children below: states built from the kept noises.
+    miss: [inner, ...] denoised - guess.
     """
 
     stop: np.ndarray
     length: np.ndarray
     shift: np.ndarray
-    direction: Tensor | None
+    missed: np.ndarray
     inner: np.ndarray
     accepted: np.ndarray
     last: np.ndarray
     delta: np.ndarray
     line: np.ndarray
+    miss: Tensor
 
 
 def measure(
@@ -45,26 +48,30 @@ def measure(
     """The one scalar problem of every inner node.
 
     Kernels are linear, so the means of target and draft differ by b (denoised - guess). Returns denoised - guess
-    [inner, ...], its norm [inner], delta [inner], u [rows] = e . z of every child row (0 for roots), e the unit vector
-    along that difference, and finite [rows].
+    [inner, ...], which takes the guess's place, its norm [inner], delta [inner], u [rows] = e . z of every child row (0
+    for roots), e the unit vector along that difference, and finite [rows].
     """
     layout = draft.layout
-    difference = pick(denoised, layout.inner_rows) - draft.guess
-    flat = difference.flatten(1)
-    norm = torch.linalg.vector_norm(flat, dim=1)
-    along = torch.linalg.vecdot(pick(flat, layout.born_inner), draft.noise.flatten(1), dim=1)
+    miss = torch.sub(pick(denoised, layout.inner_rows), draft.guess, out=draft.guess)
+    flat = miss.flatten(1)
+    norms = torch.linalg.vector_norm(flat, dim=1)
+    alongs = torch.linalg.vecdot(pick(flat, layout.born_inner), draft.noise.flatten(1), dim=1)
     # The sum of a row is finite unless one of its numbers is not (or far beyond any latent).
-    total = denoised.flatten(1).sum(dim=1)
+    sums = pick(denoised, layout.leaf_rows).flatten(1).sum(dim=1)
     # One transfer a round: everything that follows is scalar work on the CPU.
-    scalars = torch.cat([norm, along, total]).cpu().to(torch.float64).numpy()
-    norm_rows, along_rows = scalars[: len(norm)], scalars[len(norm) : -len(total)]
-    total_rows = scalars[-len(total) :]
-    usable = (norm_rows > 0) & np.isfinite(norm_rows)
-    over = np.where(usable, norm_rows, np.inf)
-    u_rows = np.zeros(layout.rows)
-    u_rows[layout.born] = np.where(np.isfinite(along_rows), along_rows, 0.0) / over[layout.born_inner]
-    delta = kernel.deltas(draft.steps[layout.inner], norm_rows)
-    return difference, norm_rows, delta, u_rows, np.isfinite(total_rows)
+    scalars = torch.cat([norms, alongs, sums]).cpu().to(torch.float64).numpy()
+    sound = np.isfinite(scalars)
+    inner, born = len(norms), len(alongs)
+    norm = scalars[:inner]
+    finite = np.empty(layout.rows, dtype=bool)
+    finite[layout.leaves], finite[layout.inner] = sound[inner + born :], sound[:inner]
+    for row in layout.inner[~sound[:inner]].tolist():
+        finite[row] = bool(torch.isfinite(denoised[row]).all())  # or only the guess was far off
+    usable = sound[:inner] & (norm > 0)
+    over = np.where(usable, norm, np.inf)
+    u = np.zeros(layout.rows)
+    u[layout.born] = np.where(sound[inner : inner + born], scalars[inner : inner + born], 0.0) / over[layout.born_inner]
+    return miss, norm, kernel.deltas(draft.steps[layout.inner], norm), u, finite
 
 
 def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
@@ -72,69 +79,57 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
 
     The rule is asked at every inner node at once, or at every chain; its draws are keyed by (image, step), so nodes of
     one depth share them, of which the walk reaches at most one. What it says elsewhere is never used.
+    draft.guess is overwritten.
     """
     layout = draft.layout
     n = len(draft.active)
     if not len(layout.inner):
         require_finite(bool(torch.isfinite(denoised).all()))
-        none = np.zeros(0, dtype=np.int64)
-        rows = np.arange(n)
-        return Path(rows, np.ones(n, np.int64), np.zeros(n), None, none, none, np.full(n, -1), np.zeros(0), rows)
+        none, all_rows, nowhere = np.zeros(0, dtype=np.int64), np.arange(n), np.full(n, -1)
+        ones = np.ones(n, dtype=np.int64)
+        return Path(all_rows, ones, np.zeros(n), nowhere, none, none, nowhere, np.zeros(0), all_rows, draft.guess)
 
-    difference, norm, delta, u_rows, finite = measure(draft, denoised, kernel)
+    miss, norm, delta, u_rows, finite = measure(draft, denoised, kernel)
     # -1 in kids picks the last row's u, which no rule of that node's width looks at.
     u = u_rows[layout.kids]
-    # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
-    measured = np.isfinite(delta)
     given = draft, delta, u, noise
     judge = _Chains(rule, *given) if isinstance(rule, Block) else _Nodes(rule, *given)
-    picked = judge.picked
 
-    at = np.arange(n)
-    length = np.zeros(n, dtype=np.int64)
-    last = np.full(n, -1)
-    moving = np.arange(n)
-    visited, line = [], []
-    while len(moving):
-        line.append(at[moving])
+    picked, inner_of, kids = judge.picked.tolist(), layout.inner_of_row, layout.kids_of_inner
+    stop, length, last, visited, line = [], [], [], [], []
+    for row in range(n):
+        steps, node, before = 1, inner_of[row], -1
         # Only verified states count: a draft may have led unverified rows anywhere.
-        require_finite(bool(finite[at[moving]].all()))
-        length[moving] += 1
-        inner = layout.inner_of[at[moving]]
-        moving, inner = moving[inner >= 0], inner[inner >= 0]
-        last[moving] = inner
-        visited.append(inner)
-        taken = picked[inner] >= 0
-        moving, inner = moving[taken], inner[taken]
-        at[moving] = layout.kids[inner, picked[inner]]
-    inner = np.concatenate(visited)
+        require_finite(bool(finite[row]))
+        while node >= 0:
+            visited.append(node)
+            before = node
+            if picked[node] < 0:
+                break
+            row = kids[node][picked[node]]
+            require_finite(bool(finite[row]))
+            steps, node = steps + 1, inner_of[row]
+        stop.append(row)
+        length.append(steps)
+        last.append(before)
+        line.append(row)
+        while (below := inner_of[line[-1]]) >= 0:
+            line.append(kids[below][0])
+    at, inner = np.array(stop), np.array(visited)
 
-    shift, along = np.zeros(n), None
+    shift = np.zeros(n)
     stopped = layout.inner_of[at]
     judge.stop(at[stopped >= 0])
-    rejected = np.flatnonzero((stopped >= 0) & measured[stopped])
-    stopped = stopped[rejected]
+    # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
+    missed = np.where((stopped >= 0) & np.isfinite(delta)[stopped], stopped, -1)
+    rejected = np.flatnonzero(missed >= 0)
     if len(rejected):
-        along = _directions(difference, norm, rejected, stopped, n)
+        nodes = missed[rejected]
         # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
-        shift[rejected] = judge.rest(stopped) - delta[stopped] - u[stopped, 0]
-    below = layout.inner_of[at]
-    while len(below := below[below >= 0]):
-        line.append(layout.kids[below, 0])
-        below = layout.inner_of[line[-1]]
-    return Path(at, length, shift, along, inner, picked[inner] >= 0, last, delta, np.concatenate(line))
-
-
-def _directions(difference: Tensor, norm: np.ndarray, rejected: np.ndarray, stopped: np.ndarray, n: int) -> Tensor:
-    """The unit vectors [n, ...] of the rejected nodes; anything finite for the other images."""
-    if len(stopped) == n == 1:
-        return difference[int(stopped[0]) :][:1] * (1.0 / max(float(norm[stopped[0]]), 1e-300))
-    where, scale = np.zeros(n, dtype=np.int64), np.zeros(n)
-    where[rejected] = stopped
-    scale[rejected] = 1.0 / np.maximum(norm[stopped], 1e-300)
-    found = pick(difference, where)
-    found = torch.where(torch.isfinite(found), found, 0.0)
-    return found * torch.from_numpy(scale).to(found).reshape(-1, *[1] * (found.ndim - 1))
+        along = judge.rest(nodes) - delta[nodes] - u[nodes, 0]
+        shift[rejected] = along / np.maximum(norm[nodes], 1e-300)
+    taken = judge.picked[inner] >= 0
+    return Path(at, np.array(length), shift, missed, inner, taken, np.array(last), delta, np.array(line), miss)
 
 
 class _Nodes:

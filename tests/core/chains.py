@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -113,3 +114,16 @@ class SharedDraws:
 
     def only(self, rows: np.ndarray) -> SharedDraws:
         return SharedDraws(len(rows), self._generator)
+
+
+def guessing(guess: Callable, sigmas: Tensor | None = None) -> Callable:
+    """A `guesses` of drafters: guess(x, sigma, images, steps, held) -> [rows, ...], sigma from sigmas [N + 1]."""
+
+    def guesses(self: object, images: np.ndarray, steps: np.ndarray) -> Callable:
+        def write(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
+            sigma = None if sigmas is None else sigmas[torch.from_numpy(steps[places])]
+            out.copy_(guess(x, sigma, images[places], steps[places], held))
+
+        return write
+
+    return guesses

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from chains import Shared, mixture, schedule
+from chains import Shared, guessing, mixture, schedule
 from scipy.stats import chi2, kstest
 from test_law import ALARM
 
@@ -29,15 +29,15 @@ def shifted(x: torch.Tensor, sigma: torch.Tensor, size: torch.Tensor) -> torch.T
     return guess
 
 
-def constant(self, x, sigma, images, steps, held):
+def constant(x, sigma, images, steps, held):
     return shifted(x, sigma, torch.full_like(sigma, 2.0))
 
 
-def growing(self, x, sigma, images, steps, held):
+def growing(x, sigma, images, steps, held):
     return shifted(x, sigma, 0.4 + x[:, 0].abs())
 
 
-def across(self, x, sigma, images, steps, held):
+def across(x, sigma, images, steps, held):
     """Wrong only where the other axis is positive: the redrawn step's noise across e decides on later deltas."""
     return shifted(x, sigma, 2.0 * (x[:, 1] > 0))
 
@@ -46,7 +46,7 @@ def walk(monkeypatch: pytest.MonkeyPatch, guess: Callable | None, depth: int, d:
     """The smallest p value of a random walk: target D = x, so the end is N(0, sum of sigma^2), and forgets no noise."""
     sigmas = torch.tensor([SHRINK**i for i in range(STEPS + 1)])
     if guess:
-        monkeypatch.setattr(drafting.Frozen, "guess", guess)
+        monkeypatch.setattr(drafting.Frozen, "guesses", guessing(guess, sigmas))
     x, report = sampler_core.sample(
         lambda x, sigma: x,
         torch.zeros(runs, d),
@@ -86,9 +86,9 @@ def test_the_residual_of_another_ratio_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def steps_per_call(rule: str, depth: int, monkeypatch: pytest.MonkeyPatch, runs: int = 4_000) -> float:
     """Mean steps a call finishes at delta 1, over many steps, one image at a time."""
-    size = lambda self, x, sigma, *rest: shifted(x, sigma, torch.ones_like(sigma))  # noqa: E731
-    monkeypatch.setattr(drafting.Frozen, "guess", size)
     sigmas = torch.tensor([SHRINK**i for i in range(runs // 100 + 1)], dtype=torch.float64)
+    size = guessing(lambda x, sigma, *rest: shifted(x, sigma, torch.ones_like(sigma)), sigmas)
+    monkeypatch.setattr(drafting.Frozen, "guesses", size)
     calls = 0
     for seed in range(100):
         _, report = sampler_core.sample(

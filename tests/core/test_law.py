@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 import torch
-from chains import Mixture, Shared, mixture, plain_chain, schedule
+from chains import Mixture, Shared, guessing, mixture, plain_chain, schedule
 from scipy.stats import ks_2samp
 
 import sampler_core
@@ -137,17 +137,10 @@ def test_a_guess_that_sees_its_own_noise_is_caught(monkeypatch: pytest.MonkeyPat
     """Planted: the guess is pulled along the noise of its own transition, which it must not know."""
     noise = Shared((N, 2), STEPS, 2, 24)
 
-    def peek(
-        self: drafting.Frozen,
-        x: torch.Tensor,
-        sigma: torch.Tensor,
-        images: np.ndarray,
-        steps: np.ndarray,
-        held: torch.Tensor,
-    ) -> torch.Tensor:
+    def peek(x: torch.Tensor, sigma: None, images: np.ndarray, steps: np.ndarray, held: torch.Tensor) -> torch.Tensor:
         return held + 0.3 * noise.normal(images, steps, 0).reshape(held.shape)
 
-    monkeypatch.setattr(drafting.Frozen, "guess", peek)
+    monkeypatch.setattr(drafting.Frozen, "guesses", guessing(peek))
     assert worst(2, "flow_ancestral", noise=noise, rule="greedy", tree=(2, 2, 1), drafter="frozen") < ALARM
 
 
