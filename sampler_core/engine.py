@@ -167,9 +167,7 @@ def _plain(
 
 def _reach(chain: Kernel, plan: Plan, step: np.ndarray) -> np.ndarray:
     """[n] the greatest depth each image may evaluate: noisy transitions ahead of it that are followed by a step."""
-    spread = np.asarray(chain.spread[:-1] + [0.0])
-    stops = np.flatnonzero(spread == 0)
-    ahead = stops[np.searchsorted(stops, step)] - step
+    ahead = chain.stops[np.searchsorted(chain.stops, step)] - step
     return np.minimum(ahead, plan.depth)
 
 

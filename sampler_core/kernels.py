@@ -120,7 +120,8 @@ class Kernel:
     """The steps of one schedule.
 
     sigmas: [N + 1], falling, on the latent's device. spread: [N] floats, the r of each step in the units of `mean`
-    (0: deterministic, never speculated on). draws: [N] bools, whether the step draws noise.
+    (0: deterministic, never speculated on). draws: [N] bools, whether the step draws noise. stops: the steps beyond
+    which nothing can be drafted.
     """
 
     def __init__(self, family: Family, sigmas: Tensor, eta: float, s_noise: float) -> None:
@@ -135,6 +136,8 @@ class Kernel:
         spread, draws = (self._table[self._names.index(k)].tolist() for k in ("r", "draws"))
         self.spread = [r * s_noise if d else 0.0 for r, d in zip(spread, draws, strict=True)]
         self.draws = [bool(d) for d in draws]
+        # Where drafting stops: steps without noise, and the last one.
+        self.stops = np.flatnonzero(np.asarray([*self.spread[:-1], 0.0]) == 0)
         # Every kernel is linear: the next state is a x + b D + r z with b >= 0, in the units of the state.
         c = {k: row.cpu().double() for k, row in zip(self._names, self._table, strict=True)}
         zero, one = torch.zeros_like(c["r"]), torch.ones_like(c["r"])
@@ -144,7 +147,7 @@ class Kernel:
         # A step without noise may have a spread that is rounding, or not even a number.
         noisy = torch.tensor(self.draws)
         self._linear = torch.stack([*linear, torch.where(noisy, still * s_noise, 0.0)]).to(sigmas)
-        self._one: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._one: dict[int, list[tuple[Tensor, ...]]] = {}  # by dimensions, step by step
 
     def at(self, steps: np.ndarray, ndim: int) -> Coefficients:
         """The coefficients for rows at these steps [rows], shaped to broadcast against latents of `ndim` dimensions."""
@@ -170,10 +173,11 @@ class Kernel:
             a, b, r = self._linear[:, torch.from_numpy(steps).to(self._linear.device)].unbind()
             shape = (len(steps), *[1] * (ndim - 1))
             return a.reshape(shape), b.reshape(shape), r.reshape(shape)
-        if (first, ndim) not in self._one:
-            a, b, r = (one.reshape([1] * ndim) for one in self._linear[:, first])
-            self._one[first, ndim] = a, b, r
-        return self._one[first, ndim]
+        if ndim not in self._one:
+            rows = self._linear.reshape(3 * self.steps, *[1] * (ndim - 1)).split(1)
+            self._one[ndim] = [tuple(rows[i :: self.steps]) for i in range(self.steps)]
+        a, b, r = self._one[ndim][first]
+        return a, b, r
 
     def deltas(self, steps: np.ndarray, norms: np.ndarray) -> np.ndarray:
         """delta [rows] where target and draft differ by `norms` [rows] in their denoised predictions."""

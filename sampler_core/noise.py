@@ -9,7 +9,8 @@ looks at noises beyond the step where it stops (block verification) must `renew`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -55,10 +56,14 @@ class Noise(Protocol):
 class StreamDraws:
     """Scalar draws from one keyed stream per verification: SHAKE-256 of its seed, in a tenth of a generator's time."""
 
-    def __init__(self, seeds: Sequence[int], asked: int = 0) -> None:
+    def __init__(self, seeds: Callable[[], Sequence[int]], asked: int = 0) -> None:
         self._seeds = seeds
-        self._keys = [seed.to_bytes(8, "little") for seed in seeds]
         self._asked = asked
+
+    @cached_property
+    def _keys(self) -> list[bytes]:
+        """Worked out when something is drawn, which many verifications never do."""
+        return [seed.to_bytes(8, "little") for seed in self._seeds()]
 
     def uniform(self, count: int) -> Tensor:
         return torch.from_numpy(self._bits(count) * 2.0**-53)
@@ -67,7 +72,9 @@ class StreamDraws:
         return torch.from_numpy(ndtri((self._bits(count) + 0.5) * 2.0**-53))
 
     def only(self, rows: np.ndarray) -> StreamDraws:
-        return StreamDraws([self._seeds[row] for row in rows], self._asked)
+        some = StreamDraws(self._seeds, self._asked)
+        some._keys = [self._keys[row] for row in rows.tolist()]
+        return some
 
     def _bits(self, count: int) -> np.ndarray:
         """Whole numbers below 2^53, [n, count]; new ones at every call."""
@@ -108,7 +115,8 @@ class Streams:
         return noises[0] if len(noises) == 1 else torch.cat(noises)
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
-        return StreamDraws([self._key(int(b), purpose, int(i)) for b, i in zip(images, steps, strict=True)])
+        pairs = zip(images.tolist(), steps.tolist(), strict=True)
+        return StreamDraws(lambda: [self._key(b, purpose, i) for b, i in pairs])
 
     def spend(self, image: int, step: int) -> None:
         kept = self._kept[image]
