@@ -155,9 +155,16 @@ class Graph:
         }
 
     def blueprint(
-        self, title: str, inputs: dict[str, tuple[str, list[tuple[Node, str]]]], outputs: dict[str, tuple[Node, int]]
+        self,
+        title: str,
+        inputs: dict[str, tuple[str, list[tuple[Node, str]]]],
+        outputs: dict[str, tuple[Node, int]],
+        values: dict[str, Any],
     ) -> dict[str, Any]:
-        """The file of a subgraph. inputs: name -> type and the inputs inside that it feeds; outputs: name -> source."""
+        """The file of a subgraph. inputs: name -> type and the inputs inside that it feeds; outputs: name -> source.
+
+        values: of the inputs that are widgets, in the order of the inputs.
+        """
         inner = [
             {"id": n, "origin_id": a, "origin_slot": i, "target_id": b, "target_slot": j, "type": kind}
             for n, a, i, b, j, kind in self.links
@@ -206,17 +213,20 @@ class Graph:
             "id": 1,
             "type": definition["id"],
             "pos": [0, 0],
-            "size": [320, BASE + SLOT * max(len(inputs), len(outputs))],
+            "size": [320, BASE + SLOT * max(len(inputs), len(outputs)) + WIDGET * len(values)],
             "flags": {},
             "order": 0,
             "mode": 0,
-            "inputs": [{"name": name, "type": kind, "link": None} for name, (kind, _) in inputs.items()],
+            "inputs": [
+                {"name": name, "type": kind, **({"widget": {"name": name}} if kind in WIDGETS else {}), "link": None}
+                for name, (kind, _) in inputs.items()
+            ],
             "outputs": [
                 {"name": name, "type": node.outputs[place][1], "links": None} for name, (node, place) in outputs.items()
             ],
             "title": title,
             "properties": {},
-            "widgets_values": [],
+            "widgets_values": [value for name in inputs if (value := values.get(name)) is not None],
         }
         head = {"id": unique(self.name), "revision": 0, "last_node_id": 1, "last_link_id": 0, "nodes": [outer]}
         head |= {"links": [], "groups": [], "definitions": {"subgraphs": [definition]}}

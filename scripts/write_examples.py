@@ -251,8 +251,13 @@ def blueprint(info: ObjectInfo) -> dict[str, Any]:
         "negative": ("CONDITIONING", [(sampler, "negative")]),
         "latent_image": ("LATENT", [(sampler, "latent_image")]),
         "vae": ("VAE", [(decoded, "vae")]),
+        "seed": ("INT", [(sampler, "seed")]),
+        "steps": ("INT", [(sampler, "steps")]),
+        "cfg": ("FLOAT", [(sampler, "cfg")]),
+        "denoise": ("FLOAT", [(sampler, "denoise")]),
     }
-    return g.blueprint(BLUEPRINT, inputs, {"image": decoded["IMAGE"], "report": drawn["image"], "text": drawn["text"]})
+    outputs = {"image": decoded["IMAGE"], "report": drawn["image"], "text": drawn["text"]}
+    return g.blueprint(BLUEPRINT, inputs, outputs, {"seed": 7, "steps": 28, "cfg": 4.0, "denoise": 1.0})
 
 
 def files(info: ObjectInfo) -> dict[pathlib.Path, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from examples import FILES as EXAMPLES
+from examples import ROOT
 
 OLD = sorted((pathlib.Path(__file__).parent / "old_workflows").glob("*.json"))
 GOLDEN = pathlib.Path(__file__).with_name("widgets.json")
@@ -157,3 +158,18 @@ def test_order_of_widgets(visit: Any) -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert golden.keys() <= found.keys(), "a node has gone"
     assert {kind: found[kind][: len(widgets)] for kind, widgets in golden.items()} == golden
+
+
+def test_the_blueprint(visit: Any) -> None:
+    """As from the node library: one node with its own widgets, the sampler and its panel inside."""
+    (file,) = (ROOT / "subgraphs").glob("*.json")
+    page = visit()
+    page.load(json.loads(file.read_text(encoding="utf-8")) | {"id": "3d1b8a55-2c52-4c55-9a44-2b3a0f6f7d10"})
+    widgets = page.js("() => window.app.graph.nodes[0].widgets.map((w) => [w.name, w.value])")
+    assert widgets == [["seed", 7], ["steps", 28], ["cfg", 4], ["denoise", 1]]
+    page.js("() => { const n = window.app.graph.nodes[0]; window.app.canvas.openSubgraph(n.subgraph, n) }")
+    page.settle()
+    kinds = page.js("() => window.app.canvas.graph.nodes.map((n) => n.type)")
+    assert {"DraftTreeKSampler", "DraftTreeConfigure", "DraftTreeReport", "VAEDecode"} == set(kinds)
+    page.wait("() => document.querySelector('.drafttree-panel')")
+    page.js("() => window.app.canvas.setGraph(window.app.graph)")

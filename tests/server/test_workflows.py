@@ -87,7 +87,9 @@ def test_the_blueprint_is_offered(server: Any) -> None:
     content = json.loads(server.get(f"/global_subgraphs/{name}")["data"])
     (definition,) = content["definitions"]["subgraphs"]
     assert content["nodes"][0]["type"] == definition["id"]
-    assert [end["name"] for end in definition["inputs"]] == ["model", "positive", "negative", "latent_image", "vae"]
+    names = [end["name"] for end in definition["inputs"]]
+    assert names[:5] == ["model", "positive", "negative", "latent_image", "vae"]
+    assert names[5:] == ["seed", "steps", "cfg", "denoise"]
     links = {link["id"] for link in definition["links"]}
     for end in (*definition["inputs"], *definition["outputs"]):
         assert end["linkIds"] and set(end["linkIds"]) <= links
