@@ -183,10 +183,17 @@ def _layout(known: dict[tuple[object, ...], Layout], trees: list[Tree], reach: n
 def _next_state(draft: Draft, path: Path, x: Tensor, denoised: Tensor, chain: Kernel, noise: Noise) -> Tensor:
     """The exact next state [n, ...] where each path ends: straight from the target's kernel, or from the residual."""
     steps = draft.steps[path.stop]
+    z = None
+    if np.asarray(chain.draws)[steps].any():
+        z = noise.normal(draft.images[path.stop], steps, 0)
+    if not len(draft.layout.inner):  # nothing was drafted: the stock sampler's own arithmetic, bit for bit
+        c = chain.at(steps, x.ndim)
+        mean = chain.mean(c, x, denoised)
+        return mean if z is None else chain.perturb(c, mean, z)
     a, b, r = chain.linear(steps, x.ndim)
     after = torch.mul(x, a).addcmul_(denoised, b)
-    if np.asarray(chain.draws)[steps].any():
-        after.addcmul_(noise.normal(draft.images[path.stop], steps, 0), r)
+    if z is not None:
+        after.addcmul_(z, r)
         rejected = np.flatnonzero(path.missed >= 0)
         if len(rejected):
             some = as_slice(rejected)
