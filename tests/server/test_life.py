@@ -78,7 +78,8 @@ def test_the_same_seed_gives_the_same_picture(server: Any, demo_prompt: dict[str
     for seed in (14, 15, 14):
         result = server.run(with_inputs(demo_prompt, seed=seed, steps=8))
         assert sampler_of(demo_prompt) in result.seconds
-        entry = next(e for output in result.outputs.values() for e in output.get("images", []))
+        saver = next(node for node, entry in demo_prompt.items() if entry["class_type"] == "SaveImage")
+        (entry,) = result.outputs[saver]["images"]  # the report's picture shows the seconds
         pictures.append(server.picture(entry).read_bytes())
     assert pictures[0] == pictures[2] != pictures[1]
 
