@@ -56,6 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-compatibility", action="store_true", help="write docs/compatibility.md from the sweep")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests in the browser come last: theirs stays open to the end, and with it an event loop in this thread."""
+    items.sort(key=lambda item: "browser" in item.path.relative_to(ROOT / "tests").parts)
+
+
 @pytest.fixture(scope="session")
 def comfyui_dir() -> pathlib.Path:
     """The ComfyUI folder that scripts/test.sh chose."""
