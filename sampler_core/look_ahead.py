@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ SHRINK = 0.3  # pull of a block's slope towards the global one
 SLOPE = (-3.0, 1.5)  # guidance makes slopes negative: D = w D_c - (w - 1) D_u
 SYMMETRY = 0.8  # how far the target's Jacobian is taken to be symmetric; that of a perfect denoiser is
 DOUBT = (0.003, 0.303)  # of the step's own pair, and of the pair of the step below
+WEIGHTS = NEAR ** np.arange(REACH + 1)  # of a step's secants and of those below, nearest first
 LEAST = 2e-5  # root mean square of a displacement that tells more of the target than of its rounding
 
 
@@ -103,13 +105,12 @@ class LookAhead:
         self._row = np.zeros((images, steps), dtype=np.int64)
         self._rounds: dict[int, Round] = {}
         self._count = 0
-        self._secants = np.zeros((2, images, steps, count))
+        # Secants <p, q> / <p, p> of every block, faded sums above and below, behind REACH steps that never were.
+        self._squares, self._products = np.zeros((2, images, REACH + steps, count))
 
     def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
         number, row = self._round[images, steps], self._row[images, steps]
-        for n in set(number.tolist()) - {-1}:
-            mine = number == n
-            check_measurable(self._rounds[n].steps[row[mine]], steps[mine])
+        self._evaluated(images, steps)
         numbers, rows = number.tolist(), row.tolist()
 
         def guess(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
@@ -133,33 +134,40 @@ class LookAhead:
         """Learn from the rows where paths end, and from the drafted ones below, of steps to come."""
         images, steps, line, firsts = _in_order(draft, path)
         x, d = pick(draft.x, line), pick(denoised, line)
-        slots = _Slots(firsts, self._round[images, steps] >= 0)
-        pair = x.new_empty(x.shape[1], 2 * slots.count, x.shape[2])
-        parts = pair.unflatten(1, (-1, 2))
+        again = self._round[images, steps] >= 0
+        slots = _slots_of_one(len(again), int(again.sum())) if len(draft.active) == 1 else _slots(firsts, again)
+        # A slot more at either end, so that every slot has neighbours.
+        room = x.new_empty(x.shape[1] * slots.count + 2, 2, x.shape[2])
+        parts = room[1:-1].view(x.shape[1], slots.count, 2, x.shape[2])
         for places, found, there in self._evaluated(images, steps):
-            here, own = as_slice(places), as_slice(slots.own[places])
-            for k, (old, new) in enumerate(((found.x, x), (found.d, d))):
+            here, own, old = as_slice(places), as_slice(slots.own[places]), as_slice(there)
+            for k, (before, now) in enumerate(((found.x, x), (found.d, d))):
                 if isinstance(own, slice):
-                    torch.sub(pick(old, as_slice(there)), pick(new, here), out=parts[:, own, k].transpose(0, 1))
+                    torch.sub(pick(before, old), pick(now, here), out=parts[:, own, k].transpose(0, 1))
                 else:
-                    change = pick(old, as_slice(there)) - pick(new, here)
+                    change = pick(before, old) - pick(now, here)
                     parts[:, torch.from_numpy(own).to(x.device), k] = change.transpose(0, 1)
         if slots.count:
-            put(parts.transpose(0, 1), as_slice(slots.empty), 0.0)
+            put(parts.transpose(0, 1), slots.empty, 0.0)
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
-        gram = products(parts)
-        again = np.flatnonzero(slots.again)
-        self._learn(images[again], steps[again], gram[:2, :2, slots.own[again]])
-        slope = self._pooled(images, steps)
-        row = np.flatnonzero(slots.window >= 0)
-        window = slots.window[row]
+        known = slots.known
         mix = np.zeros((slots.count, x.shape[1], 4, 4))
-        mix[window] = _mix(gram[:, :, window], slope[row], self._least)
+        if slots.count:
+            product = products(room, slots.count)
+            own = product[slots.own[known]]
+            self._learn(images[known], steps[known], own[..., P], own[..., Q])
+        slope = self._pooled(images, steps)
+        if slots.count:
+            row = slots.with_window
+            window = slots.window[row]
+            mix[window] = _mix(product[window + 1], product[window], slope[row], self._least)
         ahead = ~firsts
-        rows = np.flatnonzero(ahead)
-        self._round[images[ahead], steps[ahead]], self._row[images[ahead], steps[ahead]] = self._count, rows
-        sloped = torch.from_numpy(slope[..., None]).to(x)
-        self._rounds[self._count] = Round(steps, x, d, sloped, pair, slots.window, torch.from_numpy(mix).to(x))
+        self._round[images[ahead], steps[ahead]], self._row[images[ahead], steps[ahead]] = (
+            self._count,
+            ahead.nonzero()[0],
+        )
+        sloped, mixed = torch.from_numpy(slope[..., None]).to(x), torch.from_numpy(mix).to(x)
+        self._rounds[self._count] = Round(steps, x, d, sloped, parts.flatten(1, 2), slots.window, mixed)
         self._count += 1
         self._forget(images[firsts], steps[firsts])
 
@@ -181,23 +189,27 @@ class LookAhead:
         live = set(self._round.ravel().tolist())
         self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
 
-    def _learn(self, images: np.ndarray, steps: np.ndarray, square: np.ndarray) -> None:
-        """Add the secants <p, q> / <p, p> of steps that were evaluated before; square: [2, 2, rows, count]."""
-        norm = square[0, 0].sum(axis=1)
-        usable = norm > self._least * square.shape[3]
-        b, i = images[usable], steps[usable]
-        new = square[:, 0, usable] / norm[usable, None]
-        self._secants[:, b, i] = FADE * self._secants[:, b, i] + new
+    def _learn(self, images: np.ndarray, steps: np.ndarray, square: np.ndarray, product: np.ndarray) -> None:
+        """Add the secants <p, q> / <p, p> of steps that were evaluated before; <p, p> and <p, q>: [rows, count]."""
+        norm = square.sum(axis=1, keepdims=True)
+        usable = norm > self._least * square.shape[1]
+        weight = usable / np.where(usable, norm, 1.0)
+        steps = steps + REACH
+        fade = np.where(usable, FADE, 1.0)
+        self._squares[images, steps] = fade * self._squares[images, steps] + weight * square
+        self._products[images, steps] = fade * self._products[images, steps] + weight * product
 
     def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
         lower = steps_below(steps)
         check_measurable(lower, steps[:, None])
-        weight = np.where(lower >= 0, NEAR ** np.arange(REACH + 1), 0.0)
-        n, m = (weight[..., None] * self._secants[:, images[:, None], np.maximum(lower, 0)]).sum(axis=2)
-        pull = SHRINK * n.mean(axis=1, keepdims=True)
-        common = m.sum(axis=1, keepdims=True) / np.maximum(n.sum(axis=1, keepdims=True), 1e-9)
-        return np.clip((m + pull * common) / np.maximum(n + pull, 1e-9), *SLOPE)
+        own = images[:, None], lower + REACH
+        n, m = WEIGHTS @ self._squares[own], WEIGHTS @ self._products[own]
+        all_n = n.sum(axis=1, keepdims=True)
+        common = m.sum(axis=1, keepdims=True) / np.maximum(all_n, 1e-9)
+        pull = (SHRINK / n.shape[1]) * all_n
+        slope = (m + pull * common) / np.maximum(n + pull, 1e-9)
+        return np.minimum(np.maximum(slope, SLOPE[0]), SLOPE[1])
 
 
 def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, np.ndarray]:
@@ -213,77 +225,85 @@ def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, n
     return draft.images[line], draft.steps[line], as_slice(line), firsts
 
 
+@dataclass(frozen=True)
 class _Slots:
     """Where the pairs of a round's rows lie: of each image the rows that were evaluated before, then a slot of zeros.
 
-    firsts, again: [rows] the first row of an image, and those evaluated before, which come first. own: [rows] the slot
-    of a row's pair, window: [rows] the slot of the row above it, -1 for none; both for the rows of an image up to the
-    first that was not evaluated before. empty: the slots of zeros. count: of all.
+    own: [rows] the slot of a row's pair, window: [rows] the slot of the row above it, -1 for none; both for the rows of
+    an image up to the first that was not evaluated before. known: the rows that were; with_window: those that have one.
+    empty: the slots of zeros. count: of all.
     """
 
-    def __init__(self, firsts: np.ndarray, again: np.ndarray) -> None:
-        self.again = again
-        image = np.cumsum(firsts) - 1
-        start = np.flatnonzero(firsts)
-        known = np.bincount(image, again, len(start)).astype(np.int64)
-        ends = np.cumsum(known + (known > 0))
-        self.count = int(ends[-1])
-        self.empty = ends[known > 0] - 1
-        place = np.arange(len(firsts)) - start[image]
-        assert (again == (place < known[image])).all(), "the steps evaluated before are the next ones"
-        reached = (place <= known[image]) & (known > 0)[image]
-        self.own = np.where(reached, ends[image] - 1 - known[image] + place, -1)
-        self.window = np.where(reached & ~firsts, self.own - 1, -1)
+    own: np.ndarray
+    window: np.ndarray
+    known: Rows
+    with_window: Rows
+    empty: Rows
+    count: int
 
 
-def products(pair: Tensor) -> np.ndarray:
-    """The products of the rows (p, q) of every slot and of the next one: [4, 4, slots, count]; of the last: garbage.
+def _slots(firsts: np.ndarray, again: np.ndarray) -> _Slots:
+    """firsts, again: [rows] the first row of an image, and those evaluated before, which come first."""
+    image = np.cumsum(firsts) - 1
+    start = np.flatnonzero(firsts)
+    known = np.bincount(image, again, len(start)).astype(np.int64)
+    ends = np.cumsum(known + (known > 0))
+    place = np.arange(len(firsts)) - start[image]
+    assert (again == (place < known[image])).all(), "the steps evaluated before are the next ones"
+    reached = (place <= known[image]) & (known > 0)[image]
+    own = np.where(reached, ends[image] - 1 - known[image] + place, -1)
+    window = np.where(reached & ~firsts, own - 1, -1)
+    known_rows, with_window = as_slice(np.flatnonzero(again)), as_slice(np.flatnonzero(window >= 0))
+    return _Slots(own, window, known_rows, with_window, as_slice(ends[known > 0] - 1), int(ends[-1]))
 
-    pair: [count, slots, 2, elements], contiguous.
+
+@lru_cache(maxsize=256)
+def _slots_of_one(rows: int, known: int) -> _Slots:
+    """The same for a single image, whose first `known` rows of `rows` were evaluated before."""
+    return _slots(np.arange(rows) == 0, np.arange(rows) < known)
+
+
+P, Q = 2, 3  # where <p, p> and <p, q> stand among the products of a slot
+
+
+def products(room: Tensor, slots: int) -> np.ndarray:
+    """The products of every slot's p with (p, q) of the slot before, its own and the next: [slots, count, 6].
+
+    room: [1 + count * slots + 1, 2, elements], contiguous: the slots of every block, with one more at either end. Over
+    the border of a block products are garbage, and nobody asks for them.
     """
-    count, slots, _, elements = pair.shape
-    gram = np.zeros((count * slots, 4, 4))
-    if count * slots > 1:
-        # Windows of two slots; some stand on both sides of a border between blocks, and nobody asks for them.
-        two = pair.as_strided((count * slots - 1, 4, elements), (2 * elements, elements, 1))
-        gram[:-1] = torch.bmm(two, two.mT).cpu().to(torch.float64).numpy()
-    return gram.reshape(count, slots, 4, 4).transpose(2, 3, 1, 0)
+    elements = room.shape[2]
+    count = len(room) - 2
+    three = room.as_strided((count, 6, elements), (2 * elements, elements, 1))
+    product = torch.bmm(room[1:-1, :1], three.mT).cpu().numpy().astype(np.float64)
+    return product.reshape(-1, slots, 6).transpose(1, 0, 2)
 
 
-def _mix(gram: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
+def _mix(own: np.ndarray, below: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
     """M with J = slope + F' M' F for the rows F = (p2, q2, p1, q1) of a block: [..., 4, 4].
 
-    gram: [4, 4, ...] the products of these rows: the pair of the step below, then the own one; slope [...]. Pairs are
-    scaled to |p| = 1; one no longer than rounding is left out.
+    own, below: [..., 6] the `products` of the own pair p1, q1 and of that of the step below, p2, q2; slope [...].
+    Pairs are scaled to |p| = 1; one no longer than rounding is left out.
     """
-    square, cross, below = gram[2:, 2:], gram[2:, :2], gram[:2, :2]
-    scales = []
-    for squared in (square[0, 0], below[0, 0]):
-        usable = squared > least
-        scales.append(np.where(usable, 1.0 / np.sqrt(np.where(usable, squared, 1.0)), 0.0))
-    one, two = scales
-    both = one * two
-    # P'P, of which the diagonal is 1, and V'P = Q'P - lambda P'P.
-    off = cross[0, 0] * both
-    v11, v22 = (square[1, 0] - slope * square[0, 0]) * one * one, (below[1, 0] - slope * below[0, 0]) * two * two
-    v12, v21 = cross[1, 0] * both - slope * off, cross[0, 1] * both - slope * off
-    # A = (P'P + doubt)^-1
+    size1, size2 = (np.where(p[..., P] > least, 1.0 / np.sqrt(np.maximum(p[..., P], least)), 0.0) for p in (own, below))
+    both = size1 * size2
+    # A = (P'P + doubt)^-1, where the diagonal of P'P is 1; then in the units of the rows.
+    off = own[..., 0] * both
     scale = 1.0 / ((1.0 + DOUBT[0]) * (1.0 + DOUBT[1]) - off * off)
-    a11, a22, a12 = (1.0 + DOUBT[1]) * scale, (1.0 + DOUBT[0]) * scale, -off * scale
+    a, v = np.empty((2, *slope.shape, 2, 2))
+    a[..., 0, 0] = (1.0 + DOUBT[0]) * scale * size2 * size2
+    a[..., 1, 1] = (1.0 + DOUBT[1]) * scale * size1 * size1
+    a[..., 0, 1] = a[..., 1, 0] = -off * scale * both
+    # V'P = Q'P - lambda P'P.
+    v[..., 0, 0], v[..., 1, 1] = below[..., Q] - slope * below[..., P], own[..., Q] - slope * own[..., P]
+    cross = slope * own[..., 0]
+    v[..., 0, 1], v[..., 1, 0] = own[..., 1] - cross, below[..., 5] - cross
     # With S = P'r and T = V'r, V gets A S and P gets t A (T - V'P A S); V = Q - lambda P on both sides.
-    w11, w12, w21, w22 = v11 * a11 + v12 * a12, v11 * a12 + v12 * a22, v21 * a11 + v22 * a12, v21 * a12 + v22 * a22
-    twice = (1.0 + SYMMETRY) * slope
-    mix = np.zeros((4, 4, *slope.shape))  # what is multiplied, what is added
-    inverse, carried = ((a11, a12), (a12, a22)), ((w11, w12), (w21, w22))
-    pairs = (0, 2, one), (1, 0, two)
-    for i, to, own in pairs:
-        for j, of, other in pairs:
-            size = own * other
-            add = inverse[i][j] * size
-            back = (inverse[i][0] * carried[0][j] + inverse[i][1] * carried[1][j]) * size
-            mix[of, to + 1], mix[of + 1, to] = add, SYMMETRY * add
-            mix[of, to] = -SYMMETRY * back - twice * add
-    return np.ascontiguousarray(np.moveaxis(mix, (0, 1), (-2, -1)))
+    mix = np.empty((*slope.shape, 4, 4))  # what is multiplied, what is added
+    mix[..., ::2, 1::2], mix[..., 1::2, ::2], mix[..., 1::2, 1::2] = a, SYMMETRY * a, 0.0
+    back = (a @ v @ a).swapaxes(-1, -2)
+    mix[..., ::2, ::2] = -SYMMETRY * back - ((1.0 + SYMMETRY) * slope)[..., None, None] * a
+    return mix
 
 
 def steps_below(steps: np.ndarray) -> np.ndarray:

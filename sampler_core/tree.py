@@ -89,8 +89,8 @@ class Layout:
     trees: [images]; reach: [images] the greatest depth each image may evaluate.
     image, depth, parent, child: [rows]; image counts within `trees`, parent is a row (-1 for roots).
     inner: rows that have children (inner_rows: the same, as a slice if possible); inner_of: [rows] the place of a row
-    in `inner`, or -1. leaves, leaf_rows: the other rows.
-    kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)].
+    in `inner`, or -1.
+    kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)]; widths: its values.
     born: rows that have a parent. born_inner: [born] the place of their parents in `inner`.
     levels: a slice of the rows for each depth; growth: a Level for each but the last. distinct: no second children.
     deepest, widest: the depth of the last level, and the most children of a node.
@@ -141,8 +141,7 @@ class Layout:
         self.kids[place, self.child[born]] = born
         self.born, self.born_inner = as_slice(born), as_slice(place)
         self.inner_rows = as_slice(self.inner)
-        self.leaves = np.flatnonzero(n_kids == 0)
-        self.leaf_rows = as_slice(self.leaves)
+        self.widths = np.unique(self.n_kids).tolist()
         # The same for walking through in Python.
         self.inner_of_row, self.kids_of_inner = self.inner_of.tolist(), self.kids.tolist()
         self.deepest, self.widest = len(levels) - 1, self.kids.shape[1]

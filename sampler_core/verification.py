@@ -14,7 +14,9 @@ from .errors import NonFiniteError
 from .growth import Draft
 from .kernels import Kernel
 from .noise import Noise
-from .rows import pick
+from .rows import as_slice, pick
+
+TINY = 1e-300  # stands in for a norm of 0
 
 
 @dataclass(frozen=True)
@@ -49,28 +51,27 @@ def measure(
 
     Kernels are linear, so the means of target and draft differ by b (denoised - guess). Returns denoised - guess
     [inner, ...], which takes the guess's place, its norm [inner], delta [inner], u [rows] = e . z of every child row (0
-    for roots), e the unit vector along that difference, and finite [rows].
+    for roots), e the unit vector along that difference, and finite [inner], whether the target's prediction is.
     """
     layout = draft.layout
     miss = torch.sub(pick(denoised, layout.inner_rows), draft.guess, out=draft.guess)
     flat = miss.flatten(1)
     norms = torch.linalg.vector_norm(flat, dim=1)
     alongs = torch.linalg.vecdot(pick(flat, layout.born_inner), draft.noise.flatten(1), dim=1)
-    # The sum of a row is finite unless one of its numbers is not (or far beyond any latent).
-    sums = pick(denoised, layout.leaf_rows).flatten(1).sum(dim=1)
     # One transfer a round: everything that follows is scalar work on the CPU.
-    scalars = torch.cat([norms, alongs, sums]).cpu().to(torch.float64).numpy()
-    sound = np.isfinite(scalars)
-    inner, born = len(norms), len(alongs)
-    norm = scalars[:inner]
-    finite = np.empty(layout.rows, dtype=bool)
-    finite[layout.leaves], finite[layout.inner] = sound[inner + born :], sound[:inner]
-    for row in layout.inner[~sound[:inner]].tolist():
-        finite[row] = bool(torch.isfinite(denoised[row]).all())  # or only the guess was far off
-    usable = sound[:inner] & (norm > 0)
-    over = np.where(usable, norm, np.inf)
+    scalars = torch.cat([norms, alongs]).cpu().numpy().astype(np.float64)
+    inner = len(layout.inner)
+    norm, along = scalars[:inner], scalars[inner:]
+    finite = np.isfinite(norm)
+    if np.isfinite(scalars).all():
+        over = norm
+    else:
+        for place in np.flatnonzero(~finite).tolist():  # or only the guess was far off
+            finite[place] = bool(torch.isfinite(denoised[int(layout.inner[place])]).all())
+        over = np.where(np.isfinite(norm), norm, np.inf)
+        along = np.where(np.isfinite(along), along, 0.0)
     u = np.zeros(layout.rows)
-    u[layout.born] = np.where(sound[inner : inner + born], scalars[inner : inner + born], 0.0) / over[layout.born_inner]
+    u[layout.born] = along / np.maximum(over, TINY)[layout.born_inner]
     return miss, norm, kernel.deltas(draft.steps[layout.inner], norm), u, finite
 
 
@@ -84,7 +85,7 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
     layout = draft.layout
     n = len(draft.active)
     if not len(layout.inner):
-        require_finite(bool(torch.isfinite(denoised).all()))
+        require_finite(denoised)
         none, all_rows, nowhere = np.zeros(0, dtype=np.int64), np.arange(n), np.full(n, -1)
         ones = np.ones(n, dtype=np.int64)
         return Path(all_rows, ones, np.zeros(n), nowhere, none, none, nowhere, np.zeros(0), all_rows, draft.guess)
@@ -99,15 +100,12 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
     stop, length, last, visited, line = [], [], [], [], []
     for row in range(n):
         steps, node, before = 1, inner_of[row], -1
-        # Only verified states count: a draft may have led unverified rows anywhere.
-        require_finite(bool(finite[row]))
         while node >= 0:
             visited.append(node)
             before = node
             if picked[node] < 0:
                 break
             row = kids[node][picked[node]]
-            require_finite(bool(finite[row]))
             steps, node = steps + 1, inner_of[row]
         stop.append(row)
         length.append(steps)
@@ -115,19 +113,22 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
         line.append(row)
         while (below := inner_of[line[-1]]) >= 0:
             line.append(kids[below][0])
-    at, inner = np.array(stop), np.array(visited)
+    at, inner = np.array(stop), np.array(visited, dtype=np.int64)
 
-    shift = np.zeros(n)
     stopped = layout.inner_of[at]
+    leaves = at[stopped < 0]
+    # Only verified states count: a draft may have led unverified rows anywhere.
+    require_finite(pick(denoised, as_slice(leaves)) if len(leaves) else denoised[:0], bool(finite[inner].all()))
     judge.stop(at[stopped >= 0])
     # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
-    missed = np.where((stopped >= 0) & np.isfinite(delta)[stopped], stopped, -1)
+    missed = np.where(np.isfinite(delta)[stopped], stopped, -1)
+    shift = np.zeros(n)
     rejected = np.flatnonzero(missed >= 0)
     if len(rejected):
         nodes = missed[rejected]
         # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
         along = judge.rest(nodes) - delta[nodes] - u[nodes, 0]
-        shift[rejected] = along / np.maximum(norm[nodes], 1e-300)
+        shift[rejected] = along / np.maximum(norm[nodes], TINY)
     taken = judge.picked[inner] >= 0
     return Path(at, np.array(length), shift, missed, inner, taken, np.array(last), delta, np.array(line), miss)
 
@@ -140,8 +141,8 @@ class _Nodes:
 
     def __init__(self, rule: Rule, draft: Draft, delta: np.ndarray, u: np.ndarray, noise: Noise) -> None:
         self._rule, self._draft, self._delta, self._u, self._noise = rule, draft, delta, u, noise
-        nodes = np.flatnonzero(np.isfinite(delta))
         self.picked = np.full(len(delta), -1)
+        nodes = np.flatnonzero(np.isfinite(delta))
         self.picked[nodes] = self._ask(rule.select, nodes, "accept")
 
     def stop(self, rows: np.ndarray) -> None:
@@ -155,10 +156,11 @@ class _Nodes:
         """Put the scalar problems of some inner nodes before the rule, those of one width together."""
         draft, layout = self._draft, self._draft.layout
         answer = np.zeros(len(nodes))
-        widths = layout.n_kids[nodes]
-        for width in np.unique(widths):
-            some = np.flatnonzero(widths == width)
+        for width in layout.widths:
+            some = np.flatnonzero(layout.n_kids[nodes] == width) if len(layout.widths) > 1 else slice(None)
             chosen = nodes[some]
+            if not len(chosen):
+                continue
             rows = layout.inner[chosen]
             draws = self._noise.draws(draft.images[rows], draft.steps[rows], purpose)
             said = ask(torch.from_numpy(self._delta[chosen]), torch.from_numpy(self._u[chosen][:, :width]), draws)
@@ -191,9 +193,9 @@ class _Chains:
         return self._rule.rest(self._delta[nodes], self._log_p[nodes], draws).numpy()
 
 
-def require_finite(finite: bool) -> None:
-    """NonFiniteError unless what the target said is finite."""
-    if not finite:
+def require_finite(denoised: Tensor, others: bool = True) -> None:
+    """NonFiniteError unless what the target said is finite, and so are `others`."""
+    if not others or (len(denoised) and not bool(torch.isfinite(denoised).all())):
         raise NonFiniteError(
             "target: the model returned NaN or infinity. Try another weight or VAE precision (fp16 models often need "
             "bf16 or fp32), a lower cfg, or remove the last patch or LoRA added."

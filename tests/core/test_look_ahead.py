@@ -107,16 +107,19 @@ def test_blocks_split_and_join(shape: tuple[int, ...]) -> None:
 
 def mixed(pairs: torch.Tensor, slope: torch.Tensor, least: float) -> np.ndarray:
     """pairs: [n, 4, elements], p and q of the step below and then of the step's own."""
-    gram = (pairs @ pairs.mT).permute(1, 2, 0).numpy()
-    return look_ahead._mix(gram, slope.numpy(), least)
+    room = torch.nn.functional.pad(pairs.reshape(-1, 2, pairs.shape[2]), (0, 0, 0, 0, 1, 1))
+    below, own = look_ahead.products(room, 2)
+    return look_ahead._mix(own, below, slope.numpy(), least)
 
 
 def test_products_are_those_of_a_matrix() -> None:
-    pair = torch.randn(3, 5, 2, 40, generator=torch.Generator().manual_seed(4))
-    found = look_ahead.products(pair)
-    for slot in range(4):
-        two = pair[:, slot : slot + 2].flatten(1, 2)
-        assert np.allclose(found[:, :, slot], (two @ two.mT).permute(1, 2, 0).numpy(), atol=1e-4)
+    room = torch.randn(1 + 3 * 5 + 1, 2, 40, generator=torch.Generator().manual_seed(4))
+    found = look_ahead.products(room, 5)
+    slots = room[1:-1].view(3, 5, 2, 40)
+    for slot in range(1, 4):
+        three = slots[:, slot - 1 : slot + 2].flatten(1, 2)
+        expected = (three @ slots[:, slot, 0, :, None])[..., 0]
+        assert np.allclose(found[slot], expected.numpy(), atol=1e-4)
 
 
 def test_the_jacobian_is_the_formula() -> None:
