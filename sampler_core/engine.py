@@ -151,7 +151,7 @@ def _plain(
     for i in range(chain.steps):
         steps = np.full(len(x), i)
         denoised = target(x, chain.sigma(steps), images)
-        require_finite(denoised)
+        require_finite(denoised, images)
         c = chain.at(steps, x.ndim)
         x = chain.mean(c, x, denoised)
         if chain.draws[i]:

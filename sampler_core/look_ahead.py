@@ -110,7 +110,7 @@ class LookAhead:
 
     def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
         number, row = self._round[images, steps], self._row[images, steps]
-        self._evaluated(images, steps)
+        self._evaluated(number, row, steps)  # which asserts that the steps may read what the guesses will
         numbers, rows = number.tolist(), row.tolist()
 
         def guess(places: slice, x: Tensor, held: Tensor, out: Tensor) -> None:
@@ -134,12 +134,13 @@ class LookAhead:
         """Learn from the rows where paths end, and from the drafted ones below, of steps to come."""
         images, steps, line, firsts = _in_order(draft, path)
         x, d = pick(draft.x, line), pick(denoised, line)
-        again = self._round[images, steps] >= 0
-        slots = _slots_of_one(len(again), int(again.sum())) if len(draft.active) == 1 else _slots(firsts, again)
+        number, row = self._round[images, steps], self._row[images, steps]
+        again = number >= 0
+        slots = _slots_of_one(again.tobytes()) if len(draft.active) == 1 else _slots(firsts, again)
         # A slot more at either end, so that every slot has neighbours.
         room = x.new_empty(x.shape[1] * slots.count + 2, 2, x.shape[2])
         parts = room[1:-1].view(x.shape[1], slots.count, 2, x.shape[2])
-        for places, found, there in self._evaluated(images, steps):
+        for places, found, there in self._evaluated(number, row, steps):
             here, own, old = as_slice(places), as_slice(slots.own[places]), as_slice(there)
             for k, (before, now) in enumerate(((found.x, x), (found.d, d))):
                 if isinstance(own, slice):
@@ -147,33 +148,29 @@ class LookAhead:
                 else:
                     change = pick(before, old) - pick(now, here)
                     parts[:, torch.from_numpy(own).to(x.device), k] = change.transpose(0, 1)
+        # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
         if slots.count:
             put(parts.transpose(0, 1), slots.empty, 0.0)
-        # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
-        known = slots.known
+            product, known = products(room, slots.count), slots.known
+            secants = product[slots.own[known]]
+            self._learn(images[known], steps[known], secants[..., P], secants[..., Q])
+        slope = self._pooled(images, steps)
         mix = np.zeros((slots.count, x.shape[1], 4, 4))
         if slots.count:
-            product = products(room, slots.count)
-            own = product[slots.own[known]]
-            self._learn(images[known], steps[known], own[..., P], own[..., Q])
-        slope = self._pooled(images, steps)
-        if slots.count:
-            row = slots.with_window
-            window = slots.window[row]
-            mix[window] = _mix(product[window + 1], product[window], slope[row], self._least)
-        ahead = ~firsts
-        self._round[images[ahead], steps[ahead]], self._row[images[ahead], steps[ahead]] = (
-            self._count,
-            ahead.nonzero()[0],
-        )
+            own_slope, window = slope[slots.with_window], slots.window[slots.with_window]
+            mix[window] = _mix(product[window + 1], product[window], own_slope, self._least)
+        ahead = np.flatnonzero(~firsts)
+        coming = images[ahead], steps[ahead]
+        self._round[coming], self._row[coming] = self._count, ahead
         sloped, mixed = torch.from_numpy(slope[..., None]).to(x), torch.from_numpy(mix).to(x)
         self._rounds[self._count] = Round(steps, x, d, sloped, parts.flatten(1, 2), slots.window, mixed)
         self._count += 1
         self._forget(images[firsts], steps[firsts])
 
-    def _evaluated(self, images: np.ndarray, steps: np.ndarray) -> list[tuple[np.ndarray, Round, np.ndarray]]:
-        """The last evaluations of these steps: for each round, the places in `steps`, the round, its rows."""
-        number, row = self._round[images, steps], self._row[images, steps]
+    def _evaluated(
+        self, number: np.ndarray, row: np.ndarray, steps: np.ndarray
+    ) -> list[tuple[np.ndarray, Round, np.ndarray]]:
+        """The last evaluations, by round and row, of these steps: the places in `steps`, the round, its rows."""
         found = []
         for n in dict.fromkeys(number[number >= 0].tolist()):
             places = np.flatnonzero(number == n)
@@ -192,12 +189,10 @@ class LookAhead:
     def _learn(self, images: np.ndarray, steps: np.ndarray, square: np.ndarray, product: np.ndarray) -> None:
         """Add the secants <p, q> / <p, p> of steps that were evaluated before; <p, p> and <p, q>: [rows, count]."""
         norm = square.sum(axis=1, keepdims=True)
-        usable = norm > self._least * square.shape[1]
-        weight = usable / np.where(usable, norm, 1.0)
-        steps = steps + REACH
-        fade = np.where(usable, FADE, 1.0)
-        self._squares[images, steps] = fade * self._squares[images, steps] + weight * square
-        self._products[images, steps] = fade * self._products[images, steps] + weight * product
+        usable = norm[:, 0] > self._least * square.shape[1]
+        at = images[usable], steps[usable] + REACH
+        for sums, new in ((self._squares, square), (self._products, product)):
+            sums[at] = FADE * sums[at] + new[usable] / norm[usable]
 
     def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
@@ -258,9 +253,9 @@ def _slots(firsts: np.ndarray, again: np.ndarray) -> _Slots:
 
 
 @lru_cache(maxsize=256)
-def _slots_of_one(rows: int, known: int) -> _Slots:
-    """The same for a single image, whose first `known` rows of `rows` were evaluated before."""
-    return _slots(np.arange(rows) == 0, np.arange(rows) < known)
+def _slots_of_one(again: bytes) -> _Slots:
+    """The same for the rows of a single image, which come in few patterns; again: its bytes."""
+    return _slots(np.arange(len(again)) == 0, np.frombuffer(again, dtype=bool))
 
 
 P, Q = 2, 3  # where <p, p> and <p, q> stand among the products of a slot

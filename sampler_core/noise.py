@@ -9,9 +9,8 @@ looks at noises beyond the step where it stops (block verification) must `renew`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -37,10 +36,7 @@ class Noise(Protocol):
     """What the engine asks of a noise source. `images` and `steps` are [n] integer arrays."""
 
     def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
-        """The noise [n, ...] of these transitions for one child number; the same at every call until it is spent.
-
-        The tensor holds until the next call.
-        """
+        """The noise [n, ...] of these transitions for one child number; the same at every call until it is spent."""
         ...
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> Draws:
@@ -59,14 +55,9 @@ class Noise(Protocol):
 class StreamDraws:
     """Scalar draws from one keyed stream per verification: SHAKE-256 of its key, in a tenth of a generator's time."""
 
-    def __init__(self, keys: Callable[[], Sequence[bytes]], asked: int = 0) -> None:
-        self._find_keys = keys
+    def __init__(self, keys: Sequence[bytes], asked: int = 0) -> None:
+        self._keys = keys
         self._asked = asked
-
-    @cached_property
-    def _keys(self) -> Sequence[bytes]:
-        """Worked out when something is drawn, which many verifications never do."""
-        return self._find_keys()
 
     def uniform(self, count: int) -> Tensor:
         return torch.from_numpy(self._bits(count) * 2.0**-53)
@@ -75,15 +66,14 @@ class StreamDraws:
         return torch.from_numpy(ndtri((self._bits(count) + 0.5) * 2.0**-53))
 
     def only(self, rows: np.ndarray) -> StreamDraws:
-        some = [self._keys[row] for row in rows.tolist()]
-        return StreamDraws(lambda: some, self._asked)
+        return StreamDraws([self._keys[row] for row in rows.tolist()], self._asked)
 
     def _bits(self, count: int) -> np.ndarray:
         """Whole numbers below 2^53, [n, count]; new ones at every call."""
         asked = self._asked.to_bytes(4, "little")
         self._asked += 1
         raw = b"".join([hashlib.shake_256(key + asked).digest(8 * count) for key in self._keys])
-        return np.frombuffer(raw, dtype="<u8").reshape(-1, count) >> 11
+        return np.frombuffer(raw, dtype="<u8").reshape(len(self._keys), count) >> 11
 
 
 class Streams:
@@ -104,84 +94,57 @@ class Streams:
         # ComfyUI adds 1 on the CPU, where initial noise and step noise would otherwise be the same numbers.
         bump = 1 if like.device.type == "cpu" else 0
         self._source = _where_generators_are(like.device)
-        self._drawn_to: Tensor | None = None  # the latent that the generators fill, again and again
-        self._stock = [Stock(self._generator(s + bump)) for s in self._seeds]
+        self._main = [self._generator(s + bump) for s in self._seeds]
+        self._drawn = [0] * len(self._seeds)
         self._spent = [0] * len(self._seeds)
         self._kept: list[dict[tuple[int, int], Tensor]] = [{} for _ in self._seeds]
-        self._keys: list[dict[tuple[str, int], bytes]] = [{} for _ in self._seeds]
-        # How often an image was renewed, and from and before which step its stock noises are not to be used.
+        self._draw_keys: list[dict[tuple[int, str], bytes]] = [{} for _ in self._seeds]
+        # How often an image was renewed, and before which step its stock noises have been seen.
         self._renewals = [0] * len(self._seeds)
-        self._renewed = [len(self._draws_noise)] * len(self._seeds)
         self._seen = [0] * len(self._seeds)
 
     def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
-        noises: list[Tensor] = []
-        run: tuple[int, int, int] | None = None  # image, first and last of consecutive steps of stock noises
-        for image, step in zip(images.tolist(), steps.tolist(), strict=True):
-            assert step >= self._spent[image], f"the noise of step {step} has been spent: it may never be used again"
-            stock = child == 0 and not self._renewed[image] <= step < self._seen[image]
-            if run and stock and run[0] == image and run[2] == step - 1:
-                run = image, run[1], step
-                continue
-            if run:
-                noises.append(self._of_stock(*run))
-            run = (image, step, step) if stock else None
-            if not stock:
-                noises.append(self._keyed(image, step, child))
-        if run:
-            noises.append(self._of_stock(*run))
+        noises = [self._one(b, i, child) for b, i in zip(images.tolist(), steps.tolist(), strict=True)]
         return noises[0] if len(noises) == 1 else torch.cat(noises)
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
         pairs = zip(images.tolist(), steps.tolist(), strict=True)
-        return StreamDraws(lambda: [self._draws_key(image, purpose, step) for image, step in pairs])
+        return StreamDraws([self._draw_key(b, i, purpose) for b, i in pairs])
 
     def spend(self, image: int, step: int) -> None:
+        for kept in (self._kept[image], self._draw_keys[image]):
+            _drop(kept, range(step))
         self._spent[image] = step
-        kept, keys = self._kept[image], self._keys[image]
-        for key in [key for key in kept if key[0] < step]:
-            del kept[key]
-        for name in [name for name in keys if name[1] < step]:
-            del keys[name]
 
     def renew(self, images: np.ndarray, steps: np.ndarray) -> None:
-        for image, step in zip(images.tolist(), steps.tolist(), strict=True):
-            kept = self._kept[image]
-            for key in [key for key in kept if key[0] >= step]:
-                del kept[key]
-            self._keys[image].clear()
+        for image, step in zip(images, steps, strict=True):
+            _drop(self._kept[image], range(step, len(self._draws_noise)))
+            self._draw_keys[image].clear()
             self._renewals[image] += 1
-            self._renewed[image] = min(self._renewed[image], step)
-            self._seen[image] = self._stock[image].stop
+            self._seen[image] = self._drawn[image]
 
-    def _of_stock(self, image: int, first: int, last: int) -> Tensor:
-        """What the stock sampler draws at these steps, [last + 1 - first, ...]; zeros where it draws nothing."""
-        stock = self._stock[image]
-        while stock.stop <= last:
-            place = stock.room(self._spent[image], self._new_rows)
-            if self._draws_noise[stock.stop]:
-                self._blocks.split(self._randn(stock.generator), out=place)
-            else:
-                place.zero_()
-            stock.stop += 1
-        return stock.rows[first - stock.start : last + 1 - stock.start]
-
-    def _keyed(self, image: int, step: int, child: int) -> Tensor:
-        """The noise of a sibling, or of a first child whose stock noise has been seen: [1, ...]."""
+    def _one(self, image: int, step: int, child: int) -> Tensor:
+        """[1, ...]; zeros where the stock sampler draws nothing."""
+        assert step >= self._spent[image], f"the noise of step {step} has been spent: it may never be used again"
         kept = self._kept[image]
-        if (step, child) not in kept:
-            kept[step, child] = noise = self._new_rows(1)
-            if self._draws_noise[step]:
-                self._blocks.split(self._randn(self._generator(self._key(image, "sibling", step, child))), out=noise)
-            else:
-                noise.zero_()
-        return kept[step, child]
+        if (step, child) in kept:
+            return kept[step, child]
+        if child > 0 or step < self._seen[image]:
+            generator = self._generator(self._key(image, "sibling", step, child))
+            kept[step, child] = self._randn(generator) if self._draws_noise[step] else self._zeros()
+            return kept[step, child]
+        while self._drawn[image] <= step:
+            i = self._drawn[image]
+            kept[i, 0] = self._randn(self._main[image]) if self._draws_noise[i] else self._zeros()
+            self._drawn[image] += 1
+        return kept[step, 0]
 
-    def _draws_key(self, image: int, purpose: str, step: int) -> bytes:
-        known = self._keys[image]
-        if (purpose, step) not in known:
-            known[purpose, step] = self._key(image, purpose, step).to_bytes(8, "little")
-        return known[purpose, step]
+    def _draw_key(self, image: int, step: int, purpose: str) -> bytes:
+        """The key of a transition's scalar draws: asked for again in every round that drafts it."""
+        known = self._draw_keys[image]
+        if (step, purpose) not in known:
+            known[step, purpose] = self._key(image, purpose, step).to_bytes(8, "little")
+        return known[step, purpose]
 
     def _key(self, image: int, purpose: str, *key: int) -> int:
         """The seed of a stream of this image; another one after every renewal."""
@@ -192,40 +155,17 @@ class Streams:
         return torch.Generator(device=self._source).manual_seed(seed % 2**64)
 
     def _randn(self, generator: torch.Generator) -> Tensor:
-        """The generator's next latent [1, ...], in a place that the next call overwrites."""
-        if self._drawn_to is None:
-            self._drawn_to = torch.empty((1, *self._shape), dtype=self._dtype, device=self._source)
-        return torch.randn(self._drawn_to.shape, generator=generator, out=self._drawn_to).to(self._device)
+        noise = torch.randn((1, *self._shape), dtype=self._dtype, device=self._source, generator=generator)
+        return self._blocks.split(noise.to(self._device))
 
-    def _new_rows(self, count: int) -> Tensor:
-        like = torch.empty((1, *self._shape), dtype=self._dtype, device="meta")
-        return torch.empty((count, *self._blocks.split(like).shape[1:]), dtype=self._dtype, device=self._device)
+    def _zeros(self) -> Tensor:
+        return self._blocks.split(torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
 
 
-class Stock:
-    """The stock noises of one image, those of consecutive steps side by side, so that a chain's are a slice.
-
-    rows: the noises from step `start` on, of which those before `stop` are drawn.
-    """
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-        self.rows = torch.empty(0)
-        self.start = self.stop = 0
-
-    def room(self, live: int, new_rows: Callable[[int], Tensor]) -> Tensor:
-        """The place for the next noise, [1, ...]; noises before step `live` are dropped where it takes theirs."""
-        place = self.stop - self.start
-        if place == len(self.rows):
-            first = max(self.start, min(live, self.stop))
-            kept = self.stop - first
-            old = self.rows
-            if 2 * kept > place or place == 0:
-                self.rows = new_rows(max(2 * kept, 4))
-            if kept:
-                self.rows[:kept] = old[first - self.start : place]
-            self.start, place = first, kept
-        return self.rows[place : place + 1]
+def _drop(kept: dict[tuple[int, Any], Any], steps: range) -> None:
+    """Remove what is kept for these steps."""
+    for key in [key for key in kept if key[0] in steps]:
+        del kept[key]
 
 
 def _where_generators_are(device: torch.device) -> torch.device:

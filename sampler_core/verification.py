@@ -16,8 +16,6 @@ from .kernels import Kernel
 from .noise import Noise
 from .rows import as_slice, pick
 
-TINY = 1e-300  # stands in for a norm of 0
-
 
 @dataclass(frozen=True)
 class Path:
@@ -44,14 +42,12 @@ class Path:
     miss: Tensor
 
 
-def measure(
-    draft: Draft, denoised: Tensor, kernel: Kernel
-) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def measure(draft: Draft, denoised: Tensor, kernel: Kernel) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
     """The one scalar problem of every inner node.
 
     Kernels are linear, so the means of target and draft differ by b (denoised - guess). Returns denoised - guess
     [inner, ...], which takes the guess's place, its norm [inner], delta [inner], u [rows] = e . z of every child row (0
-    for roots), e the unit vector along that difference, and finite [inner], whether the target's prediction is.
+    for roots), e the unit vector along that difference.
     """
     layout = draft.layout
     miss = torch.sub(pick(denoised, layout.inner_rows), draft.guess, out=draft.guess)
@@ -62,17 +58,10 @@ def measure(
     scalars = torch.cat([norms, alongs]).cpu().numpy().astype(np.float64)
     inner = len(layout.inner)
     norm, along = scalars[:inner], scalars[inner:]
-    finite = np.isfinite(norm)
-    if np.isfinite(scalars).all():
-        over = norm
-    else:
-        for place in np.flatnonzero(~finite).tolist():  # or only the guess was far off
-            finite[place] = bool(torch.isfinite(denoised[int(layout.inner[place])]).all())
-        over = np.where(np.isfinite(norm), norm, np.inf)
-        along = np.where(np.isfinite(along), along, 0.0)
+    over = np.where(np.isfinite(norm) & (norm > 0), norm, np.inf)
     u = np.zeros(layout.rows)
-    u[layout.born] = along / np.maximum(over, TINY)[layout.born_inner]
-    return miss, norm, kernel.deltas(draft.steps[layout.inner], norm), u, finite
+    u[layout.born] = np.where(np.isfinite(along), along, 0.0) / over[layout.born_inner]
+    return miss, norm, kernel.deltas(draft.steps[layout.inner], norm), u
 
 
 def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: Noise) -> Path:
@@ -85,12 +74,12 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
     layout = draft.layout
     n = len(draft.active)
     if not len(layout.inner):
-        require_finite(denoised)
+        require_finite(denoised, np.arange(n))
         none, all_rows, nowhere = np.zeros(0, dtype=np.int64), np.arange(n), np.full(n, -1)
         ones = np.ones(n, dtype=np.int64)
         return Path(all_rows, ones, np.zeros(n), nowhere, none, none, nowhere, np.zeros(0), all_rows, draft.guess)
 
-    miss, norm, delta, u_rows, finite = measure(draft, denoised, kernel)
+    miss, norm, delta, u_rows = measure(draft, denoised, kernel)
     # -1 in kids picks the last row's u, which no rule of that node's width looks at.
     u = u_rows[layout.kids]
     given = draft, delta, u, noise
@@ -113,12 +102,12 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
         line.append(row)
         while (below := inner_of[line[-1]]) >= 0:
             line.append(kids[below][0])
-    at, inner = np.array(stop), np.array(visited, dtype=np.int64)
+    at, inner = np.array(stop), np.array(visited)
 
     stopped = layout.inner_of[at]
-    leaves = at[stopped < 0]
-    # Only verified states count: a draft may have led unverified rows anywhere.
-    require_finite(pick(denoised, as_slice(leaves)) if len(leaves) else denoised[:0], bool(finite[inner].all()))
+    # Only verified states count: a draft may have led unverified rows anywhere. The norm of a miss is finite unless the
+    # target's prediction is not, or only the guess was far off; leaves have none.
+    require_finite(denoised, np.concatenate([at[stopped < 0], layout.inner[inner[~np.isfinite(norm[inner])]]]))
     judge.stop(at[stopped >= 0])
     # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
     missed = np.where(np.isfinite(delta)[stopped], stopped, -1)
@@ -128,7 +117,7 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
         nodes = missed[rejected]
         # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
         along = judge.rest(nodes) - delta[nodes] - u[nodes, 0]
-        shift[rejected] = along / np.maximum(norm[nodes], TINY)
+        shift[rejected] = along / np.maximum(norm[nodes], 1e-300)
     taken = judge.picked[inner] >= 0
     return Path(at, np.array(length), shift, missed, inner, taken, np.array(last), delta, np.array(line), miss)
 
@@ -141,8 +130,8 @@ class _Nodes:
 
     def __init__(self, rule: Rule, draft: Draft, delta: np.ndarray, u: np.ndarray, noise: Noise) -> None:
         self._rule, self._draft, self._delta, self._u, self._noise = rule, draft, delta, u, noise
-        self.picked = np.full(len(delta), -1)
         nodes = np.flatnonzero(np.isfinite(delta))
+        self.picked = np.full(len(delta), -1)
         self.picked[nodes] = self._ask(rule.select, nodes, "accept")
 
     def stop(self, rows: np.ndarray) -> None:
@@ -157,10 +146,10 @@ class _Nodes:
         draft, layout = self._draft, self._draft.layout
         answer = np.zeros(len(nodes))
         for width in layout.widths:
-            some = np.flatnonzero(layout.n_kids[nodes] == width) if len(layout.widths) > 1 else slice(None)
-            chosen = nodes[some]
-            if not len(chosen):
+            some = np.flatnonzero(layout.n_kids[nodes] == width)
+            if not len(some):
                 continue
+            chosen = nodes[some]
             rows = layout.inner[chosen]
             draws = self._noise.draws(draft.images[rows], draft.steps[rows], purpose)
             said = ask(torch.from_numpy(self._delta[chosen]), torch.from_numpy(self._u[chosen][:, :width]), draws)
@@ -193,9 +182,9 @@ class _Chains:
         return self._rule.rest(self._delta[nodes], self._log_p[nodes], draws).numpy()
 
 
-def require_finite(denoised: Tensor, others: bool = True) -> None:
-    """NonFiniteError unless what the target said is finite, and so are `others`."""
-    if not others or (len(denoised) and not bool(torch.isfinite(denoised).all())):
+def require_finite(denoised: Tensor, rows: np.ndarray) -> None:
+    """NonFiniteError unless what the target said of these rows is finite."""
+    if len(rows) and not bool(torch.isfinite(pick(denoised, as_slice(rows))).all()):
         raise NonFiniteError(
             "target: the model returned NaN or infinity. Try another weight or VAE precision (fp16 models often need "
             "bf16 or fp32), a lower cfg, or remove the last patch or LoRA added."

@@ -78,3 +78,18 @@ def test_seeds() -> None:
     assert image_seed(9, 0) == 9 and image_seed(9, 1) != image_seed(9, 2)
     assert derive(1, "a", 2) != derive(1, "a", 3) != derive(2, "a", 3)
     assert 0 <= derive(2**64 - 1, "a") < 2**63
+
+
+@pytest.mark.parametrize("advance", [1, 2, 3, 4])
+def test_noises_of_one_call_do_not_disturb_each_other(advance: int) -> None:
+    """Chains of two images, node after node, as they advance: every noise is the stock sampler's of its step."""
+    depth, steps = 7, 40
+    generators = [torch.Generator().manual_seed(seed + 1) for seed in (3, 4)]
+    stock = [[torch.randn(4, 8, 8, generator=generator) for _ in range(steps)] for generator in generators]
+    noise = streams([3, 4], [True] * steps)
+    for first in range(0, steps - depth, advance):
+        images, asked = np.tile([0, 1], depth), np.repeat(np.arange(first, first + depth), 2)
+        for b, i, row in zip(images, asked, noise.normal(images, asked, 0), strict=True):
+            assert torch.equal(row, stock[b][i])
+        noise.spend(0, first + advance)
+        noise.spend(1, first + advance)
