@@ -17,7 +17,7 @@ from types import ModuleType
 import numpy as np
 import torch
 from _pack import load_coupling
-from torch import Tensor
+from scipy.special import ndtri
 
 PARTS, PART = 8, 1 << 17
 DELTAS, WIDTHS = "0.25,0.5,0.75,1,1.5,2,3", "1,2,3,4,8"
@@ -28,21 +28,21 @@ class Draws:
 
     def __init__(self, sequence: torch.quasirandom.SobolEngine) -> None:
         # The sequence has 30 bits; the half keeps it off 0, whose normal is infinite.
-        self._left = sequence.draw(PART, dtype=torch.float64) + 2.0**-31
+        self._left = sequence.draw(PART, dtype=torch.float64).numpy() + 2.0**-31
 
-    def uniform(self, k: int) -> Tensor:
+    def uniform(self, k: int) -> np.ndarray:
         handed, self._left = self._left[:, :k], self._left[:, k:]
-        return handed.contiguous()
+        return np.ascontiguousarray(handed)
 
-    def normal(self, k: int) -> Tensor:
-        return torch.special.ndtri(self.uniform(k))
+    def normal(self, k: int) -> np.ndarray:
+        return ndtri(self.uniform(k))
 
 
 def acceptance(coupling: ModuleType, name: str, delta: float, width: int) -> float:
     """Share of verifications in which one of `width` candidates is accepted."""
     # The candidates, and as many uniforms as any rule asks for.
     sequence = torch.quasirandom.SobolEngine(3 * width + 1, scramble=True, seed=2024)
-    rule, deltas, accepted = coupling.get(name), torch.full((PART,), delta, dtype=torch.float64), 0
+    rule, deltas, accepted = coupling.get(name), np.full(PART, delta), 0
     for _ in range(PARTS):
         draws = Draws(sequence)
         accepted += int((rule.select(deltas, draws.normal(width), draws) >= 0).sum())
@@ -52,16 +52,16 @@ def acceptance(coupling: ModuleType, name: str, delta: float, width: int) -> flo
 def progress(coupling: ModuleType, name: str, delta: float, length: int) -> float:
     """Mean steps that a call finishes on a chain of `length` drafted steps: those committed, and one more."""
     sequence = torch.quasirandom.SobolEngine(2 * length, scramble=True, seed=2024)
-    rule, deltas, committed = coupling.get(name), torch.full((PART, length), delta, dtype=torch.float64), 0
+    rule, deltas, committed = coupling.get(name), np.full((PART, length), delta), 0
     drafted = np.full(PART, length)
     for _ in range(PARTS):
         draws = Draws(sequence)
         u = draws.normal(length)
         if name == "block":
-            committed += int(rule.judge(deltas.numpy(), u.numpy(), drafted, draws.uniform(length).numpy())[0].sum())
+            committed += int(rule.judge(deltas, u, drafted, draws.uniform(length))[0].sum())
         else:
             taken = [rule.select(deltas[:, i], u[:, i : i + 1], draws) >= 0 for i in range(length)]
-            committed += int(torch.stack(taken, dim=1).cumprod(dim=1).sum())
+            committed += int(np.stack(taken, axis=1).cumprod(axis=1).sum())
     return 1 + committed / (PARTS * PART)
 
 

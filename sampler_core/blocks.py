@@ -47,23 +47,23 @@ class Blocks(Whole):
     def split(self, x: Tensor) -> Tensor:
         """[rows, ...] -> [rows, count, elements]."""
         if self._split is None:
-            return x.reshape(len(x), 1, self.elements)
-        x = x.reshape(len(x), self._planes[0], *self._shape[-2:])
+            return x.reshape(x.shape[0], 1, self.elements)
+        x = x.reshape(x.shape[0], self._planes[0], *self._shape[-2:])
         if any(self._pad):
             x = torch.nn.functional.pad(x, self._pad)
-        return self._arrange(x, self._split).reshape(len(x), self.count, self.elements)
+        return self._arrange(x, self._split).reshape(x.shape[0], self.count, self.elements)
 
     def join(self, blocks: Tensor) -> Tensor:
         """The inverse of `split`."""
         if self._split is None:
-            return blocks.reshape(len(blocks), *self._shape)
-        x = self._arrange(blocks, self._join).reshape(len(blocks), *self._planes)
+            return blocks.reshape(blocks.shape[0], *self._shape)
+        x = self._arrange(blocks, self._join).reshape(blocks.shape[0], *self._planes)
         if any(self._pad):
             x = x[..., : self._shape[-2], : self._shape[-1]]
-        return x.reshape(len(blocks), *self._shape)
+        return x.reshape(blocks.shape[0], *self._shape)
 
     def _arrange(self, x: Tensor, order: np.ndarray) -> Tensor:
-        lines = x.reshape(len(x), len(order), self._line)
+        lines = x.reshape(x.shape[0], len(order), self._line)
         if lines.device.type == "cpu" and lines.dtype == torch.float32:
             # A fourth of torch's time.
             return torch.from_numpy(lines.numpy().take(order, axis=1))

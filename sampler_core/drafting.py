@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .blocks import Whole
 from .kernels import Kernel
-from .rows import pick
+from .rows import pick, which
 from .target import Target
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class DraftModel:
 
     def observe(self, draft: Draft, path: Path, denoised: Tensor) -> None:
         # carry' = D - D_draft = carry + (D - guess) at the last verified guess, because guess = D_draft + carry.
-        drafted = np.flatnonzero(path.last >= 0)
+        drafted = which(path.last >= 0)
         if len(drafted):
             images = torch.from_numpy(draft.active[drafted]).to(self._carry.device)
             self._carry[images] += pick(path.miss, path.last[drafted])

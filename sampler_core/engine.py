@@ -19,9 +19,9 @@ from .look_ahead import LookAhead
 from .noise import Noise, Split, Streams, image_seed
 from .planning import Auto, Fixed, Plan
 from .report import Report
-from .rows import as_slice, pick, put
+from .rows import as_slice, pick, put, which
 from .target import Target
-from .tree import Layout, Tree, layout_of_one
+from .tree import Layout, Tree
 from .verification import Path, require_finite, verify
 
 
@@ -95,16 +95,16 @@ def sample(
     noise = Split(noise, blocks) if noise else Streams(seeds, x, chain.draws, blocks)
     x = blocks.split(x)
     latest = torch.zeros_like(x)
-    step = np.zeros(len(x), dtype=np.int64)
+    step, done = np.zeros(len(x), dtype=np.int64), 0
     layouts: dict[tuple[object, ...], Layout] = {}
-    while (active := np.flatnonzero(step < chain.steps)).size:
+    while (active := which(step < chain.steps)).size:
         # 1. Draft: no deeper than the schedule, no further than a step with noise to guess through.
         reach = _reach(chain, plan, step[active])
         if guesser.needs_history:
             reach[step[active] == 0] = 0
         trees = plan.trees(active, step[active])
         layout = _layout(layouts, trees, reach)
-        own = as_slice(active)
+        own = None if len(active) == len(step) else as_slice(active)
         draft = grow(layout, active, pick(x, own), step[active], chain, guesser, pick(latest, own), noise)
         # 2. Judge every node in one call.
         denoised = target.of_blocks(draft.x, chain.sigma(draft.steps), draft.images, blocks)
@@ -112,24 +112,25 @@ def sample(
         path = verify(draft, denoised, chain, judge, noise)
         # 4. Commit.
         stop = as_slice(path.stop)
-        put(latest, own, pick(denoised, stop))
-        put(x, own, _next_state(draft, path, pick(draft.x, stop), pick(denoised, stop), chain, noise))
+        said = pick(denoised, stop)
+        after = _next_state(draft, path, pick(draft.x, stop), said, chain, noise)
         guesser.observe(draft, path, denoised)
+        latest, x = put(latest, own, said), put(x, own, after)
         judged = layout.inner[path.inner]
         report.add(draft.steps[judged], path.delta[path.inner], path.accepted)
         plan.observe(draft.images[judged], draft.steps[judged], layout.depth[judged], path.delta[path.inner])
         plan.evaluated(draft.images[path.line], draft.steps[path.line] + 1)
-        before = int(step.min())
         step[active] += path.length
         for image in active.tolist():
             noise.spend(image, int(step[image]))
 
-        report.rounds.append((int(step.min()), layout.rows, layout.deepest, layout.widest))
+        before, done = done, int(step.min())
+        report.rounds.append((done, layout.rows, layout.deepest, layout.widest))
         report.calls, report.rows = target.calls, target.rows
         report.seconds = time.perf_counter() - started
         if draft_model:
             report.draft_calls, report.draft_rows = draft_model.calls, draft_model.rows
-        if callback and (done := int(step.min())) > before:
+        if callback and done > before:
             seen = blocks.join(x), blocks.join(latest)
             callback(Progress(done, chain.steps, float(chain.sigmas[done - 1]), *seen, report))
     report.draft_faults = getattr(guesser, "faults", 0)
@@ -167,13 +168,12 @@ def _plain(
 
 def _reach(chain: Kernel, plan: Plan, step: np.ndarray) -> np.ndarray:
     """[n] the greatest depth each image may evaluate: noisy transitions ahead of it that are followed by a step."""
-    ahead = chain.stops[np.searchsorted(chain.stops, step)] - step
-    return np.minimum(ahead, plan.depth)
+    return np.minimum(chain.ahead[step], plan.depth)
 
 
 def _layout(known: dict[tuple[object, ...], Layout], trees: list[Tree], reach: np.ndarray) -> Layout:
     if len(trees) == 1:
-        return layout_of_one(trees[0], int(reach[0]))
+        return trees[0].layout(int(reach[0]))
     key = (*dict.fromkeys(trees), reach.tobytes()) if len(set(trees)) == 1 else (*trees, reach.tobytes())
     if key not in known:
         known[key] = Layout(trees, reach)
@@ -184,7 +184,7 @@ def _next_state(draft: Draft, path: Path, x: Tensor, denoised: Tensor, chain: Ke
     """The exact next state [n, ...] where each path ends: straight from the target's kernel, or from the residual."""
     steps = draft.steps[path.stop]
     z = None
-    if np.asarray(chain.draws)[steps].any():
+    if any(chain.draws[i] for i in steps.tolist()):
         z = noise.normal(draft.images[path.stop], steps, 0)
     if not len(draft.layout.inner):  # nothing was drafted: the stock sampler's own arithmetic, bit for bit
         c = chain.at(steps, x.ndim)
@@ -194,12 +194,12 @@ def _next_state(draft: Draft, path: Path, x: Tensor, denoised: Tensor, chain: Ke
     after = torch.mul(x, a).addcmul_(denoised, b)
     if z is not None:
         after.addcmul_(z, r)
-        rejected = np.flatnonzero(path.missed >= 0)
-        if len(rejected):
-            some = as_slice(rejected)
-            shift = torch.from_numpy(path.shift[rejected]).to(x).reshape(-1, *[1] * (x.ndim - 1))
-            shift = shift * (r if len(r) == 1 else pick(r, some))
-            put(after, some, pick(after, some).addcmul_(pick(path.miss, as_slice(path.missed[rejected])), shift))
+    rejected = which(path.missed >= 0)
+    if len(rejected):
+        some = None if len(rejected) == len(steps) else rejected
+        shift = torch.from_numpy(path.shift[rejected].reshape(-1, *[1] * (x.ndim - 1))).to(x)
+        shifted = pick(after, some).addcmul_(pick(path.miss, as_slice(path.missed[rejected])), shift)
+        after = put(after, some, shifted)
     return after
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .drafting import Drafter
 from .kernels import Kernel
 from .noise import Noise
-from .rows import pick
+from .rows import pick, which
 from .tree import Layout
 
 
@@ -58,19 +58,20 @@ def grow(
     z = _noises(layout, images, steps, noise)
     states = x.new_empty(layout.rows, *x.shape[1:])
     guesses = x.new_empty(len(layout.inner), *x.shape[1:])
-    n = len(x)
-    states[:n] = x
-    for level in layout.growth:
-        here, own = pick(states, level.rows), guesses[level.inner]
-        guess(level.inner, here, pick(guesses if level.above_is_guess else held, level.above), own)
+    at, fresh = states.split_with_sizes(layout.sizes), z.split_with_sizes(layout.sizes[1:])
+    at[0].copy_(x)
+    before = held
+    for depth, (level, own) in enumerate(zip(layout.growth, guesses.split_with_sizes(layout.inner_sizes), strict=True)):
+        here, below, kick = pick(at[depth], level.rows), at[depth + 1], fresh[depth]
+        guess(level.inner, here, pick(before, level.above), own)
         a, b, r = kernel.linear(inner_steps[level.inner], x.ndim)
-        below, fresh = states[level.below], z[level.below.start - n : level.below.stop - n]
         if level.parents is None:
-            torch.mul(here, a, out=below).addcmul_(own, b).addcmul_(fresh, r)
+            torch.mul(here, a, out=below).addcmul_(own, b).addcmul_(kick, r)
         else:
             centre = torch.mul(here, a).addcmul_(own, b)
-            spread = r if len(r) == 1 else pick(r, level.parents)
-            torch.addcmul(pick(centre, level.parents), fresh, spread, out=below)
+            spread = r if r.shape[0] == 1 else pick(r, level.parents)
+            torch.addcmul(pick(centre, level.parents), kick, spread, out=below)
+        before = own
     return Draft(layout, active, images, steps, states, z, guesses)
 
 
@@ -84,7 +85,7 @@ def _noises(layout: Layout, images: np.ndarray, steps: np.ndarray, noise: Noise)
     parts, places = [], np.empty(len(child), dtype=np.int64)
     start = 0
     for c in range(int(child.max()) + 1):
-        mine = np.flatnonzero(child == c)
+        mine = which(child == c)
         _, first, back = np.unique(key[mine], return_index=True, return_inverse=True)
         parts.append(noise.normal(image[mine][first], step[mine][first], c))
         places[mine] = start + back

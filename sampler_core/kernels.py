@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -120,8 +121,9 @@ class Kernel:
     """The steps of one schedule.
 
     sigmas: [N + 1], falling, on the latent's device. spread: [N] floats, the r of each step in the units of `mean`
-    (0: deterministic, never speculated on). draws: [N] bools, whether the step draws noise. stops: the steps beyond
-    which nothing can be drafted.
+    (0: deterministic, never speculated on). draws: [N] bools, whether the step draws noise. noise: [N] the r of each
+    step in the units of the state. ahead: [N] how many steps can be drafted from each on: none without noise, nor the
+    last one.
     """
 
     def __init__(self, family: Family, sigmas: Tensor, eta: float, s_noise: float) -> None:
@@ -136,18 +138,21 @@ class Kernel:
         spread, draws = (self._table[self._names.index(k)].tolist() for k in ("r", "draws"))
         self.spread = [r * s_noise if d else 0.0 for r, d in zip(spread, draws, strict=True)]
         self.draws = [bool(d) for d in draws]
-        # Where drafting stops: steps without noise, and the last one.
-        self.stops = np.flatnonzero(np.asarray([*self.spread[:-1], 0.0]) == 0)
+        # Drafting stops at steps without noise, and at the last one.
+        stops = np.flatnonzero(np.asarray([*self.spread[:-1], 0.0]) == 0)
+        steps = np.arange(self.steps)
+        self.ahead = stops[np.searchsorted(stops, steps)] - steps
         # Every kernel is linear: the next state is a x + b D + r z with b >= 0, in the units of the state.
         c = {k: row.cpu().double() for k, row in zip(self._names, self._table, strict=True)}
         zero, one = torch.zeros_like(c["r"]), torch.ones_like(c["r"])
         still = family.perturb(c, zero, one)
         linear = [family.perturb(c, family.mean(c, *pair), zero) for pair in ((one, zero), (zero, one))]
-        self._push, self._noise = linear[1].numpy(), (still * s_noise).numpy()
+        self._push, self.noise = linear[1].numpy(), (still * s_noise).numpy()
         # A step without noise may have a spread that is rounding, or not even a number.
         noisy = torch.tensor(self.draws)
         self._linear = torch.stack([*linear, torch.where(noisy, still * s_noise, 0.0)]).to(sigmas)
-        self._one: dict[int, list[tuple[Tensor, ...]]] = {}  # by dimensions, step by step
+        # The same step by step, [1, 1] each.
+        self._one = list(zip(*(row[:, None, None].unbind() for row in self._linear), strict=True))
 
     def at(self, steps: np.ndarray, ndim: int) -> Coefficients:
         """The coefficients for rows at these steps [rows], shaped to broadcast against latents of `ndim` dimensions."""
@@ -162,26 +167,21 @@ class Kernel:
 
     def sigma(self, steps: np.ndarray) -> Tensor:
         """sigmas[steps], [rows]."""
-        if _consecutive(steps):
-            return self.sigmas[int(steps[0]) : int(steps[-1]) + 1].clone()
         return self.sigmas[torch.from_numpy(steps).to(self.sigmas.device)]
 
     def linear(self, steps: np.ndarray, ndim: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(a, b, r) of steps [rows]: a x + b denoised + r noise is the next state. [rows, 1, ...], or [1, 1, ...]."""
+        """(a, b, r) of steps [rows]: a x + b denoised + r noise is the next state. [rows, 1, ...], or [1, 1]."""
         first = int(steps[0])
         if len(steps) > 1 and not (steps == first).all():
             a, b, r = self._linear[:, torch.from_numpy(steps).to(self._linear.device)].unbind()
             shape = (len(steps), *[1] * (ndim - 1))
             return a.reshape(shape), b.reshape(shape), r.reshape(shape)
-        if ndim not in self._one:
-            rows = self._linear.reshape(3 * self.steps, *[1] * (ndim - 1)).split(1)
-            self._one[ndim] = [tuple(rows[i :: self.steps]) for i in range(self.steps)]
-        a, b, r = self._one[ndim][first]
+        a, b, r = self._one[first]
         return a, b, r
 
     def deltas(self, steps: np.ndarray, norms: np.ndarray) -> np.ndarray:
         """delta [rows] where target and draft differ by `norms` [rows] in their denoised predictions."""
-        return norms * self._push[steps] / self._noise[steps]
+        return norms * self._push[steps] / self.noise[steps]
 
     def mean(self, c: Coefficients, x: Tensor, denoised: Tensor) -> Tensor:
         """The centre of the kernel, [rows, ...], in the kernel's own units."""
@@ -219,7 +219,7 @@ def build(name: str, sigmas: Tensor, eta: float = 1.0, s_noise: float = 1.0) -> 
             raise InputError(f"{label}: {value} is not possible; use a value of 0 or more (1 is the usual one).")
     if name.startswith("flow") and values[0] > 1.001:
         raise InputError(f"sigmas: a flow model's schedule starts at 1 or below, got {values[0]:.4g}.")
-    kernel = Kernel(FAMILIES[name], sigmas, float(eta), float(s_noise))
+    kernel = _kept(name, tuple(values), sigmas.dtype, sigmas.device, float(eta), float(s_noise))
     bad = [i for i, r in enumerate(kernel.spread) if not np.isfinite(r)]
     if bad:
         i = bad[0]
@@ -230,8 +230,12 @@ def build(name: str, sigmas: Tensor, eta: float = 1.0, s_noise: float = 1.0) -> 
     return kernel
 
 
-def _consecutive(steps: np.ndarray) -> bool:
-    return len(steps) == 1 or bool((steps[1:] - steps[:-1] == 1).all())
+@lru_cache(maxsize=16)
+def _kept(
+    name: str, sigmas: tuple[float, ...], dtype: torch.dtype, device: torch.device, eta: float, s_noise: float
+) -> Kernel:
+    """Kept from run to run, which mostly share a schedule: a few dozen operations, as many as half a round takes."""
+    return Kernel(FAMILIES[name], torch.tensor(sigmas, dtype=dtype, device=device), eta, s_noise)
 
 
 def _short(values: list[float]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rows import Rows, as_slice, pick, put
+from .rows import VECDOT, Rows, as_slice, pick, put, which
 
 if TYPE_CHECKING:
     from .drafting import Guess
@@ -24,17 +24,19 @@ SHRINK = 0.3  # pull of a block's slope towards the global one
 SLOPE = (-3.0, 1.5)  # guidance makes slopes negative: D = w D_c - (w - 1) D_u
 SYMMETRY = 0.8  # how far the target's Jacobian is taken to be symmetric; that of a perfect denoiser is
 DOUBT = (0.003, 0.303)  # of the step's own pair, and of the pair of the step below
-WEIGHTS = NEAR ** np.arange(REACH + 1)  # of a step's secants and of those below, nearest first
+BELOW = np.arange(REACH + 1)
+WEIGHTS = NEAR**BELOW  # of a step's secants and of those below, nearest first
 LEAST = 2e-5  # root mean square of a displacement that tells more of the target than of its rounding
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Round:
     """Rows evaluated together: states x and outputs d [rows, count, elements], slope [rows, count, 1].
 
     pair: [count, 2 * slots, elements], pairs p, q of consecutive steps, slot by slot. window: [rows] the slot of the
-    step below a row's own, after which comes its own; -1 where neither is known. mix: [slots, count, 4, 4], which makes
-    a Jacobian of the two pairs of a window. steps: [rows] the stamp of all this.
+    step below a row's own, -1 where nothing is known of it; pairs: how many there are from there on, the second one
+    being the step's own. mix: [slots, count, 4, 4], which makes a Jacobian of the pairs of the window that begins in a
+    slot; zeros where the second is missing. steps: [rows] the stamp of all this.
     """
 
     steps: np.ndarray
@@ -43,6 +45,7 @@ class Round:
     slope: Tensor
     pair: Tensor
     window: np.ndarray
+    pairs: np.ndarray
     mix: Tensor
 
     def guess(self, x: Tensor, row: int, out: Tensor) -> None:
@@ -50,23 +53,26 @@ class Round:
         moved = x - self.x[row : row + 1]
         torch.addcmul(self.d[row : row + 1], self.slope[row : row + 1], moved, out=out)
         if (slot := int(self.window[row])) >= 0:
-            pairs = self.pair[:, 2 * slot : 2 * slot + 4]
+            n = 2 * int(self.pairs[row])
+            pairs, mix = self.pair[:, 2 * slot : 2 * slot + n], self.mix[slot]
             # Products with a row vector on the left are several times faster.
-            along = torch.bmm(torch.bmm(moved.transpose(0, 1), pairs.mT), self.mix[slot])
-            out.transpose(0, 1).baddbmm_(along, pairs)
+            along = torch.bmm(moved.transpose(0, 1), pairs.mT)
+            out.transpose(0, 1).baddbmm_(torch.bmm(along, mix if n == 4 else mix[:, :n, :n]), pairs)
 
     def guess_many(self, x: Tensor, rows: np.ndarray) -> Tensor:
         """The same for several states [n, count, elements] and rows [n], as a new tensor."""
         here = as_slice(rows)
         moved = x - pick(self.x, here)
         guess = torch.addcmul(pick(self.d, here), pick(self.slope, here), moved)
-        known = np.flatnonzero(self.window[rows] >= 0)
+        known = which(self.window[rows] >= 0)
         if len(known):
-            slots = torch.from_numpy(self.window[rows[known]]).to(x.device)
-            places = 2 * slots[:, None, None] + torch.arange(4, device=x.device)
+            first = self.window[rows[known]]
+            second = first + self.pairs[rows[known]] - 1
+            slots = torch.from_numpy(np.stack([first, second], axis=1)).to(x.device)
+            places = (2 * slots[..., None] + torch.arange(2, device=x.device)).flatten(1)[:, None]
             blocks = torch.arange(x.shape[1], device=x.device)[:, None]
             pairs = self.pair[blocks, places].flatten(0, 1)  # [n * count, 4, elements]
-            mix = self.mix[slots].flatten(0, 1)
+            mix = self.mix[slots[:, 0]].flatten(0, 1)
             some = as_slice(known)
             row_wise = pick(moved, some).reshape(-1, 1, x.shape[2])
             along = torch.bmm(torch.bmm(row_wise, pairs.mT), mix)
@@ -105,8 +111,8 @@ class LookAhead:
         self._row = np.zeros((images, steps), dtype=np.int64)
         self._rounds: dict[int, Round] = {}
         self._count = 0
-        # Secants <p, q> / <p, p> of every block, faded sums above and below, behind REACH steps that never were.
-        self._squares, self._products = np.zeros((2, images, REACH + steps, count))
+        # The parts <p, p> and <p, q> of every block's secants, faded sums, behind REACH steps that never were.
+        self._secants = np.zeros((2, images, REACH + steps, count))
 
     def guesses(self, images: np.ndarray, steps: np.ndarray) -> Guess:
         number, row = self._round[images, steps], self._row[images, steps]
@@ -124,7 +130,7 @@ class LookAhead:
             out.copy_(held)
             for n in dict.fromkeys(numbers[places]):
                 if n >= 0:
-                    mine = np.flatnonzero(number[places] == n)
+                    mine = which(number[places] == n)
                     some = as_slice(mine)
                     put(out, some, self._rounds[n].guess_many(pick(x, some), row[places][mine]))
 
@@ -149,21 +155,19 @@ class LookAhead:
                     change = pick(before, old) - pick(now, here)
                     parts[:, torch.from_numpy(own).to(x.device), k] = change.transpose(0, 1)
         # From here to the Jacobians it is scalars, which numpy handles in a fraction of torch's time.
+        mixed = x.new_empty(0, x.shape[1], 4, 4)
         if slots.count:
-            put(parts.transpose(0, 1), slots.empty, 0.0)
-            product, known = products(room, slots.count), slots.known
-            secants = product[slots.own[known]]
-            self._learn(images[known], steps[known], secants[..., P], secants[..., Q])
+            product = products(room, slots)
+            self._learn(images[slots.known], steps[slots.known], product[:-1, :, P : Q + 1])
         slope = self._pooled(images, steps)
-        mix = np.zeros((slots.count, x.shape[1], 4, 4))
         if slots.count:
-            own_slope, window = slope[slots.with_window], slots.window[slots.with_window]
-            mix[window] = _mix(product[window + 1], product[window], own_slope, self._least)
-        ahead = np.flatnonzero(~firsts)
+            mix = _mix(product[slots.second], product[:-1], slope[slots.above], self._least)
+            mixed = torch.from_numpy(mix).to(x)
+        ahead = which(~firsts)
         coming = images[ahead], steps[ahead]
         self._round[coming], self._row[coming] = self._count, ahead
-        sloped, mixed = torch.from_numpy(slope[..., None]).to(x), torch.from_numpy(mix).to(x)
-        self._rounds[self._count] = Round(steps, x, d, sloped, parts.flatten(1, 2), slots.window, mixed)
+        sloped, pair = torch.from_numpy(slope[..., None]).to(x), parts.flatten(1, 2)
+        self._rounds[self._count] = Round(steps, x, d, sloped, pair, slots.window, slots.pairs, mixed)
         self._count += 1
         self._forget(images[firsts], steps[firsts])
 
@@ -173,7 +177,7 @@ class LookAhead:
         """The last evaluations, by round and row, of these steps: the places in `steps`, the round, its rows."""
         found = []
         for n in dict.fromkeys(number[number >= 0].tolist()):
-            places = np.flatnonzero(number == n)
+            places = which(number == n)
             there = self._rounds[n]
             check_measurable(there.steps[row[places]], steps[places])
             found.append((places, there, row[places]))
@@ -186,25 +190,20 @@ class LookAhead:
         live = set(self._round.ravel().tolist())
         self._rounds = {n: kept for n, kept in self._rounds.items() if n in live}
 
-    def _learn(self, images: np.ndarray, steps: np.ndarray, square: np.ndarray, product: np.ndarray) -> None:
-        """Add the secants <p, q> / <p, p> of steps that were evaluated before; <p, p> and <p, q>: [rows, count]."""
-        norm = square.sum(axis=1, keepdims=True)
-        usable = norm[:, 0] > self._least * square.shape[1]
-        at = images[usable], steps[usable] + REACH
-        for sums, new in ((self._squares, square), (self._products, product)):
-            sums[at] = FADE * sums[at] + new[usable] / norm[usable]
+    def _learn(self, images: np.ndarray, steps: np.ndarray, new: np.ndarray) -> None:
+        """Add the secants of steps that were evaluated before; new: <p, p> and <p, q>, [rows, count, 2]."""
+        norm = new[..., :1].sum(axis=1, keepdims=True)
+        usable = (norm[:, 0, 0] > self._least * new.shape[1]).nonzero()[0]
+        at = slice(None), images[usable], steps[usable] + REACH
+        self._secants[at] = FADE * self._secants[at] + (new[usable] / norm[usable]).transpose(2, 0, 1)
 
     def _pooled(self, images: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The slope of every block, [rows, count], from the secants of a step and the REACH steps below it."""
         lower = steps_below(steps)
         check_measurable(lower, steps[:, None])
-        own = images[:, None], lower + REACH
-        n, m = WEIGHTS @ self._squares[own], WEIGHTS @ self._products[own]
-        all_n = n.sum(axis=1, keepdims=True)
-        common = m.sum(axis=1, keepdims=True) / np.maximum(all_n, 1e-9)
-        pull = (SHRINK / n.shape[1]) * all_n
-        slope = (m + pull * common) / np.maximum(n + pull, 1e-9)
-        return np.minimum(np.maximum(slope, SLOPE[0]), SLOPE[1])
+        parts = WEIGHTS @ self._secants[:, images[:, None], lower + REACH]
+        square, product = parts + (SHRINK / parts.shape[2]) * parts.sum(axis=2, keepdims=True)
+        return np.minimum(np.maximum(product / np.maximum(square, 1e-9), SLOPE[0]), SLOPE[1])
 
 
 def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, np.ndarray]:
@@ -222,34 +221,35 @@ def _in_order(draft: Draft, path: Path) -> tuple[np.ndarray, np.ndarray, Rows, n
 
 @dataclass(frozen=True)
 class _Slots:
-    """Where the pairs of a round's rows lie: of each image the rows that were evaluated before, then a slot of zeros.
+    """Where the pairs of a round's rows lie: those of the rows that were evaluated before, in their order.
 
-    own: [rows] the slot of a row's pair, window: [rows] the slot of the row above it, -1 for none; both for the rows of
-    an image up to the first that was not evaluated before. known: the rows that were; with_window: those that have one.
-    empty: the slots of zeros. count: of all.
+    own: [rows] the slot of a row's pair, or -1. known: the rows that have one. window: [rows] the slot of the row
+    below, or -1; pairs: [rows] how many of the two there are. Of every slot: second: the next one, if that is of the
+    same image, or -1; above: the row above, or its own where that is missing. last: the slots without a second.
+    count: of slots.
     """
 
     own: np.ndarray
-    window: np.ndarray
     known: Rows
-    with_window: Rows
-    empty: Rows
+    window: np.ndarray
+    pairs: np.ndarray
+    second: np.ndarray
+    above: np.ndarray
+    last: Rows
     count: int
 
 
 def _slots(firsts: np.ndarray, again: np.ndarray) -> _Slots:
     """firsts, again: [rows] the first row of an image, and those evaluated before, which come first."""
-    image = np.cumsum(firsts) - 1
-    start = np.flatnonzero(firsts)
-    known = np.bincount(image, again, len(start)).astype(np.int64)
-    ends = np.cumsum(known + (known > 0))
-    place = np.arange(len(firsts)) - start[image]
-    assert (again == (place < known[image])).all(), "the steps evaluated before are the next ones"
-    reached = (place <= known[image]) & (known > 0)[image]
-    own = np.where(reached, ends[image] - 1 - known[image] + place, -1)
-    window = np.where(reached & ~firsts, own - 1, -1)
-    known_rows, with_window = as_slice(np.flatnonzero(again)), as_slice(np.flatnonzero(window >= 0))
-    return _Slots(own, window, known_rows, with_window, as_slice(ends[known > 0] - 1), int(ends[-1]))
+    assert not (again[1:] & ~again[:-1] & ~firsts[1:]).any(), "the steps evaluated before are the next ones"
+    known = which(again)
+    own = np.where(again, np.cumsum(again) - 1, -1)
+    window = np.where(firsts, -1, np.concatenate([own[-1:], own[:-1]]))
+    above = np.minimum(known + 1, len(firsts) - 1)
+    above = np.where(firsts[above], known, above)
+    second = np.where(again[above] & (above > known), own[above], -1)
+    pairs = np.where(window < 0, 0, 1 + again)
+    return _Slots(own, as_slice(known), window, pairs, second, above, as_slice(which(second < 0)), len(known))
 
 
 @lru_cache(maxsize=256)
@@ -261,49 +261,60 @@ def _slots_of_one(again: bytes) -> _Slots:
 P, Q = 2, 3  # where <p, p> and <p, q> stand among the products of a slot
 
 
-def products(room: Tensor, slots: int) -> np.ndarray:
-    """The products of every slot's p with (p, q) of the slot before, its own and the next: [slots, count, 6].
+def products(room: Tensor, slots: _Slots) -> np.ndarray:
+    """The products of every slot's p with (p, q) of the slot before, its own and the second: [slots + 1, count, 6].
 
-    room: [1 + count * slots + 1, 2, elements], contiguous: the slots of every block, with one more at either end. Over
-    the border of a block products are garbage, and nobody asks for them.
+    room: [1 + count * slots + 1, 2, elements], contiguous: the slots of every block, with one more at either end.
+    Where there is no second slot its products are 0, and so are all of the row at the end, of the slot that is
+    missing. Those with a slot before that is of another image are garbage, and nobody asks for them.
     """
     elements = room.shape[2]
-    count = len(room) - 2
-    three = room.as_strided((count, 6, elements), (2 * elements, elements, 1))
-    product = torch.bmm(room[1:-1, :1], three.mT).cpu().numpy().astype(np.float64)
-    return product.reshape(-1, slots, 6).transpose(1, 0, 2)
+    blocks = len(room) - 2
+    three = room.as_strided((blocks, 6, elements), (2 * elements, elements, 1))
+    if VECDOT and room.device.type == "cpu":
+        with np.errstate(all="ignore"):  # as torch does
+            found = VECDOT(room[1:-1, :1].numpy(), three.numpy())
+    else:
+        found = torch.bmm(room[1:-1, :1], three.mT)[:, 0].cpu().numpy()
+    product = np.zeros((slots.count + 1, blocks // slots.count, 6))
+    product[:-1] = found.reshape(-1, slots.count, 6).transpose(1, 0, 2)
+    product[slots.last, :, 4:] = 0.0
+    return product
+
+
+# Where <p_j, p_i> and <p_j, q_i> stand, pair by pair, in the products of the step's own pair and those of the other.
+GRAM = np.array([8, 0, 0, 2]), np.array([9, 1, 11, 3])
+FIRM = np.array([1.0 + DOUBT[1], 1.0, 1.0, 1.0 + DOUBT[0]])
+INVERSE = np.array([1.0, -1.0, -1.0, 1.0])
+LEFT_OUT = 1e150  # the squared length of a pair that shall have no say
 
 
 def _mix(own: np.ndarray, below: np.ndarray, slope: np.ndarray, least: float) -> np.ndarray:
-    """M with J = slope + F' M' F for the rows F = (p2, q2, p1, q1) of a block: [..., 4, 4].
+    """M with J = slope + F' M' F for the rows F = (p2, q2, p1, q1) of a block: [slots, count, 4, 4].
 
-    own, below: [..., 6] the `products` of the own pair p1, q1 and of that of the step below, p2, q2; slope [...].
-    Pairs are scaled to |p| = 1; one no longer than rounding is left out.
+    own, below: [slots, count, 6] the `products` of the own pair p1, q1 and of that of the step below, p2, q2; slope
+    [slots, count]. A pair no longer than rounding is left out.
     """
-    size1, size2 = (np.where(p[..., P] > least, 1.0 / np.sqrt(np.maximum(p[..., P], least)), 0.0) for p in (own, below))
-    both = size1 * size2
-    # A = (P'P + doubt)^-1, where the diagonal of P'P is 1; then in the units of the rows.
-    off = own[..., 0] * both
-    scale = 1.0 / ((1.0 + DOUBT[0]) * (1.0 + DOUBT[1]) - off * off)
-    a, v = np.empty((2, *slope.shape, 2, 2))
-    a[..., 0, 0] = (1.0 + DOUBT[0]) * scale * size2 * size2
-    a[..., 1, 1] = (1.0 + DOUBT[1]) * scale * size1 * size1
-    a[..., 0, 1] = a[..., 1, 0] = -off * scale * both
+    both = np.concatenate([own, below], axis=-1)
+    square, cross = both[..., GRAM[0]], both[..., GRAM[1]]
+    # A = (P'P + doubt)^-1, the doubt in units of the pairs' squared lengths.
+    firm = square * FIRM
+    firm[..., ::3] = np.where(square[..., ::3] > least, firm[..., ::3], LEFT_OUT)
+    lam = slope[..., None]
+    a = firm[..., ::-1] * INVERSE / (firm[..., :1] * firm[..., 3:] - firm[..., 1:2] * firm[..., 2:3])
+    a = a.reshape(*slope.shape, 2, 2)
     # V'P = Q'P - lambda P'P.
-    v[..., 0, 0], v[..., 1, 1] = below[..., Q] - slope * below[..., P], own[..., Q] - slope * own[..., P]
-    cross = slope * own[..., 0]
-    v[..., 0, 1], v[..., 1, 0] = own[..., 1] - cross, below[..., 5] - cross
+    v = (cross - lam * square).reshape(a.shape)
     # With S = P'r and T = V'r, V gets A S and P gets t A (T - V'P A S); V = Q - lambda P on both sides.
-    mix = np.empty((*slope.shape, 4, 4))  # what is multiplied, what is added
-    mix[..., ::2, 1::2], mix[..., 1::2, ::2], mix[..., 1::2, 1::2] = a, SYMMETRY * a, 0.0
-    back = (a @ v @ a).swapaxes(-1, -2)
-    mix[..., ::2, ::2] = -SYMMETRY * back - ((1.0 + SYMMETRY) * slope)[..., None, None] * a
+    mix = np.zeros((*slope.shape, 4, 4))  # what is multiplied, what is added
+    mix[..., ::2, 1::2], mix[..., 1::2, ::2] = a, SYMMETRY * a
+    mix[..., ::2, ::2] = -SYMMETRY * (a @ v @ a).swapaxes(-1, -2) - (1.0 + SYMMETRY) * lam[..., None] * a
     return mix
 
 
 def steps_below(steps: np.ndarray) -> np.ndarray:
     """The steps whose secants are pooled for a guess at each of these: [n] -> [n, REACH + 1], nearest first."""
-    return steps[:, None] - np.arange(REACH + 1)
+    return steps[:, None] - BELOW
 
 
 def check_measurable(stamps: np.ndarray, steps: np.ndarray) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -53,17 +53,22 @@ class Noise(Protocol):
 
 
 class StreamDraws:
-    """Scalar draws from one keyed stream per verification: SHAKE-256 of its key, in a tenth of a generator's time."""
+    """Scalar draws from one keyed stream per verification: BLAKE2b of its key and a counter.
 
-    def __init__(self, keys: Sequence[bytes], asked: int = 0) -> None:
+    keys: a hash for every verification that has taken in its stream's key, and what to add for the verification. This
+    takes a tenth of a generator's time.
+    """
+
+    def __init__(self, keys: Sequence[tuple[hashlib.blake2b, bytes]], asked: int = 0) -> None:
         self._keys = keys
         self._asked = asked
 
-    def uniform(self, count: int) -> Tensor:
-        return torch.from_numpy(self._bits(count) * 2.0**-53)
+    def uniform(self, count: int) -> np.ndarray:
+        return self._bits(count) * 2.0**-53
 
-    def normal(self, count: int) -> Tensor:
-        return torch.from_numpy(ndtri((self._bits(count) + 0.5) * 2.0**-53))
+    def normal(self, count: int) -> np.ndarray:
+        normal: np.ndarray = ndtri((self._bits(count) + 0.5) * 2.0**-53)
+        return normal
 
     def only(self, rows: np.ndarray) -> StreamDraws:
         return StreamDraws([self._keys[row] for row in rows.tolist()], self._asked)
@@ -72,8 +77,15 @@ class StreamDraws:
         """Whole numbers below 2^53, [n, count]; new ones at every call."""
         asked = self._asked.to_bytes(4, "little")
         self._asked += 1
-        raw = b"".join([hashlib.shake_256(key + asked).digest(8 * count) for key in self._keys])
-        return np.frombuffer(raw, dtype="<u8").reshape(len(self._keys), count) >> 11
+        counters = [asked + part.to_bytes(4, "little") for part in range(-(-count // 8))]  # a digest is eight numbers
+        digests = []
+        for stream, own in self._keys:
+            for counter in counters:
+                hashed = stream.copy()
+                hashed.update(own + counter)
+                digests.append(hashed.digest())
+        bits = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(self._keys), -1)
+        return bits[:, :count] >> 11
 
 
 class Streams:
@@ -87,7 +99,7 @@ class Streams:
         self, seeds: Sequence[int], like: Tensor, draws_noise: Sequence[bool], blocks: Whole | None = None
     ) -> None:
         self._seeds = [int(s) for s in seeds]
-        self._shape = like.shape[1:]
+        self._shape = (1, *like.shape[1:])
         self._dtype, self._device = like.dtype, like.device
         self._draws_noise = list(draws_noise)
         self._blocks = blocks or Whole()
@@ -98,53 +110,56 @@ class Streams:
         self._drawn = [0] * len(self._seeds)
         self._spent = [0] * len(self._seeds)
         self._kept: list[dict[tuple[int, int], Tensor]] = [{} for _ in self._seeds]
-        self._draw_keys: list[dict[tuple[int, str], bytes]] = [{} for _ in self._seeds]
+        self._hashes: list[dict[str, hashlib.blake2b]] = [{} for _ in self._seeds]
         # How often an image was renewed, and before which step its stock noises have been seen.
         self._renewals = [0] * len(self._seeds)
         self._seen = [0] * len(self._seeds)
 
     def normal(self, images: np.ndarray, steps: np.ndarray, child: int) -> Tensor:
-        noises = [self._one(b, i, child) for b, i in zip(images.tolist(), steps.tolist(), strict=True)]
+        noises = []
+        for b, i in zip(images.tolist(), steps.tolist(), strict=True):
+            noise = self._kept[b].get((i, child))
+            noises.append(self._draw(b, i, child) if noise is None else noise)
         return noises[0] if len(noises) == 1 else torch.cat(noises)
 
     def draws(self, images: np.ndarray, steps: np.ndarray, purpose: str) -> StreamDraws:
         pairs = zip(images.tolist(), steps.tolist(), strict=True)
-        return StreamDraws([self._draw_key(b, i, purpose) for b, i in pairs])
+        return StreamDraws([(self._hash(b, purpose), i.to_bytes(8, "little")) for b, i in pairs])
 
     def spend(self, image: int, step: int) -> None:
-        for kept in (self._kept[image], self._draw_keys[image]):
-            _drop(kept, range(step))
+        self._forget(image, range(self._spent[image], step))
         self._spent[image] = step
 
     def renew(self, images: np.ndarray, steps: np.ndarray) -> None:
-        for image, step in zip(images, steps, strict=True):
-            _drop(self._kept[image], range(step, len(self._draws_noise)))
-            self._draw_keys[image].clear()
+        for image, step in zip(images.tolist(), steps.tolist(), strict=True):
+            self._forget(image, range(step, len(self._draws_noise)))
+            self._hashes[image].clear()
             self._renewals[image] += 1
             self._seen[image] = self._drawn[image]
 
-    def _one(self, image: int, step: int, child: int) -> Tensor:
-        """[1, ...]; zeros where the stock sampler draws nothing."""
+    def _forget(self, image: int, steps: range) -> None:
+        kept = self._kept[image]
+        for key in [key for key in kept if key[0] in steps]:
+            del kept[key]
+
+    def _draw(self, image: int, step: int, child: int) -> Tensor:
+        """A noise [1, ...] that is not kept yet; zeros where the stock sampler draws nothing."""
         assert step >= self._spent[image], f"the noise of step {step} has been spent: it may never be used again"
         kept = self._kept[image]
-        if (step, child) in kept:
-            return kept[step, child]
         if child > 0 or step < self._seen[image]:
-            generator = self._generator(self._key(image, "sibling", step, child))
-            kept[step, child] = self._randn(generator) if self._draws_noise[step] else self._zeros()
+            kept[step, child] = self._randn(step, self._generator(self._key(image, "sibling", step, child)))
             return kept[step, child]
-        while self._drawn[image] <= step:
-            i = self._drawn[image]
-            kept[i, 0] = self._randn(self._main[image]) if self._draws_noise[i] else self._zeros()
+        while (i := self._drawn[image]) <= step:
+            kept[i, 0] = self._randn(i, self._main[image])
             self._drawn[image] += 1
         return kept[step, 0]
 
-    def _draw_key(self, image: int, step: int, purpose: str) -> bytes:
-        """The key of a transition's scalar draws: asked for again in every round that drafts it."""
-        known = self._draw_keys[image]
-        if (step, purpose) not in known:
-            known[step, purpose] = self._key(image, purpose, step).to_bytes(8, "little")
-        return known[step, purpose]
+    def _hash(self, image: int, purpose: str) -> hashlib.blake2b:
+        """The hash of all scalar draws of an image for one purpose."""
+        known = self._hashes[image]
+        if purpose not in known:
+            known[purpose] = hashlib.blake2b(self._key(image, purpose).to_bytes(8, "little"))
+        return known[purpose]
 
     def _key(self, image: int, purpose: str, *key: int) -> int:
         """The seed of a stream of this image; another one after every renewal."""
@@ -154,18 +169,12 @@ class Streams:
     def _generator(self, seed: int) -> torch.Generator:
         return torch.Generator(device=self._source).manual_seed(seed % 2**64)
 
-    def _randn(self, generator: torch.Generator) -> Tensor:
-        noise = torch.randn((1, *self._shape), dtype=self._dtype, device=self._source, generator=generator)
+    def _randn(self, step: int, generator: torch.Generator) -> Tensor:
+        if self._draws_noise[step]:
+            noise = torch.randn(self._shape, dtype=self._dtype, device=self._source, generator=generator)
+        else:
+            noise = torch.zeros(self._shape, dtype=self._dtype, device=self._source)
         return self._blocks.split(noise.to(self._device))
-
-    def _zeros(self) -> Tensor:
-        return self._blocks.split(torch.zeros((1, *self._shape), dtype=self._dtype, device=self._device))
-
-
-def _drop(kept: dict[tuple[int, Any], Any], steps: range) -> None:
-    """Remove what is kept for these steps."""
-    for key in [key for key in kept if key[0] in steps]:
-        del kept[key]
 
 
 def _where_generators_are(device: torch.device) -> torch.device:

@@ -38,25 +38,24 @@ class Report:
     rounds: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._proposed = np.zeros(self.steps, dtype=np.int64)
-        self._accepted = np.zeros(self.steps, dtype=np.int64)
-        self._delta = np.zeros(self.steps)
+        self._counts = np.zeros((3, self.steps))
+        self._uncounted: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
     def proposed(self) -> int:
-        return int(self._proposed.sum())
+        return int(self._sums()[0].sum())
 
     @property
     def accepted(self) -> int:
-        return int(self._accepted.sum())
+        return int(self._sums()[1].sum())
 
     @property
     def deltas(self) -> list[float | None]:
-        return self._means(self._delta)
+        return self._means(2)
 
     @property
     def acceptances(self) -> list[float | None]:
-        return self._means(self._accepted)
+        return self._means(1)
 
     @property
     def calls_ratio(self) -> float:
@@ -70,12 +69,20 @@ class Report:
 
     def add(self, steps: np.ndarray, deltas: np.ndarray, accepted: np.ndarray) -> None:
         """Count verified transitions: their steps, deltas and whether a candidate was taken, all [n]."""
-        np.add.at(self._proposed, steps, 1)
-        np.add.at(self._accepted, steps, accepted)
-        np.add.at(self._delta, steps, deltas)
+        self._uncounted.append((steps, accepted, deltas))
 
-    def _means(self, sums: np.ndarray) -> list[float | None]:
-        return [float(total / n) if n else None for total, n in zip(sums, self._proposed, strict=True)]
+    def _sums(self) -> np.ndarray:
+        """Transitions, those accepted and sums of deltas of every step: [3, steps]. Summed when somebody asks."""
+        if self._uncounted:
+            steps, *values = (np.concatenate(parts) for parts in zip(*self._uncounted, strict=True))
+            for sums, value in zip(self._counts, (None, *values), strict=True):
+                sums += np.bincount(steps, value, self.steps)
+            self._uncounted.clear()
+        return self._counts
+
+    def _means(self, which: int) -> list[float | None]:
+        sums = self._sums()
+        return [float(total / n) if n else None for total, n in zip(sums[which], sums[0], strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings and lists: safe for JSON."""

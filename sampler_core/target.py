@@ -37,7 +37,7 @@ class Target:
                 "both must agree. Use a model made for these latents."
             )
         self.calls += 1
-        self.rows += len(x)
+        self.rows += x.shape[0]
         return denoised.to(x.dtype)
 
     def of_blocks(self, x: Tensor, sigma: Tensor, images: np.ndarray, blocks: Whole) -> Tensor:

@@ -57,6 +57,16 @@ class Tree:
         """The most children any node has."""
         return max((path[-1] + 1 for path in self.paths[1:]), default=0)
 
+    @cached_property
+    def _layouts(self) -> dict[int, Layout]:
+        return {}
+
+    def layout(self, reach: int) -> Layout:
+        """The layout of one image's tree, cut at `reach`."""
+        if reach not in self._layouts:
+            self._layouts[reach] = _layout_of_one(self, reach)
+        return self._layouts[reach]
+
 
 @lru_cache(maxsize=256)
 def chain(depth: int) -> Tree:
@@ -68,16 +78,14 @@ def chain(depth: int) -> Tree:
 class Level:
     """How a level's inner rows get their children.
 
-    rows: the inner rows of the level; inner: their places among all inner rows. above: what they take over from, the
-    guesses of their parents (above_is_guess: places among inner rows) or what is held for their image. below: the rows
-    of the next level; parents: for each of them its parent's place in `rows`, None where it is row for row.
+    inner: their places among all inner rows. rows: the same among the rows of the level. above: whose guesses they take
+    over, among the inner rows of the level before; of the roots, among the images. parents: of the rows of the next
+    level, among these. None where it is row for row.
     """
 
-    rows: Rows
     inner: slice
-    above: Rows
-    above_is_guess: bool
-    below: slice
+    rows: Rows | None
+    above: Rows | None
     parents: np.ndarray | None
 
 
@@ -92,7 +100,8 @@ class Layout:
     in `inner`, or -1.
     kids: [len(inner), K] the rows of the children, -1 where there is none; n_kids: [len(inner)]; widths: its values.
     born: rows that have a parent. born_inner: [born] the place of their parents in `inner`.
-    levels: a slice of the rows for each depth; growth: a Level for each but the last. distinct: no second children.
+    levels: a slice of the rows for each depth; growth: a Level for each but the last. sizes: the rows of each level;
+    inner_sizes: those with children, of each but the last. distinct: no second children.
     deepest, widest: the depth of the last level, and the most children of a node.
     """
 
@@ -146,25 +155,31 @@ class Layout:
         self.inner_of_row, self.kids_of_inner = self.inner_of.tolist(), self.kids.tolist()
         self.deepest, self.widest = len(levels) - 1, self.kids.shape[1]
         self.distinct = self.widest <= 1
-        self.growth = [self._level(here, below) for here, below in zip(levels, levels[1:], strict=False)]
+        self.growth = [self._level(depth) for depth in range(len(levels) - 1)]
+        self.sizes = [level.stop - level.start for level in levels]
+        self.inner_sizes = [level.inner.stop - level.inner.start for level in self.growth]
 
-    def _level(self, here: slice, below: slice) -> Level:
-        rows = self.inner[(self.inner >= here.start) & (self.inner < here.stop)]
+    def _level(self, depth: int) -> Level:
+        above, here, below = self.levels[max(depth - 1, 0)], self.levels[depth], self.levels[depth + 1]
+        before, rows = (self.inner[(self.inner >= s.start) & (self.inner < s.stop)] for s in (above, here))
         first = int(self.inner_of[rows[0]])
-        root = here.start == 0
-        above = self.image[rows] if root else self.inner_of[self.parent[rows]]
-        parents = self.inner_of[self.parent[below]] - first
+        if depth:
+            over, among = self.inner_of[self.parent[rows]] - self.inner_of[before[0]], len(before)
+        else:
+            over, among = self.image[rows], here.stop
         return Level(
-            as_slice(rows),
             slice(first, first + len(rows)),
-            as_slice(above),
-            not root,
-            below,
-            None if len(parents) == len(rows) and (parents == np.arange(len(rows))).all() else parents,
+            _none_if_all(rows - here.start, here.stop - here.start),
+            _none_if_all(over, among),
+            None if (order := self.inner_of[self.parent[below]] - first).tolist() == list(range(len(rows))) else order,
         )
 
 
+def _none_if_all(rows: np.ndarray, count: int) -> Rows | None:
+    return None if rows.tolist() == list(range(count)) else as_slice(rows)
+
+
 @lru_cache(maxsize=512)
-def layout_of_one(tree: Tree, reach: int) -> Layout:
-    """The layout of a single image's tree, cut at `reach`."""
+def _layout_of_one(tree: Tree, reach: int) -> Layout:
+    """Kept from run to run; within one a tree keeps its own, because it takes time to compare trees."""
     return Layout((tree,), np.array([reach]))

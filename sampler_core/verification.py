@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from .errors import NonFiniteError
 from .growth import Draft
 from .kernels import Kernel
 from .noise import Noise
-from .rows import as_slice, pick
+from .rows import as_slice, inner_products, pick, which
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Path:
     """The verified path of every image in a round.
 
     stop: [n] the row where each path ends; length: [n] its rows, which is the steps the round has finished.
-    shift: [n] what the residual adds to the first candidate's noise, in units of the miss at the path's end; 0 at
-    leaves. missed: [n] the place in layout.inner of that miss, or -1.
+    shift: [n] what the residual adds to the first candidate, in units of the miss at the path's end; 0 at leaves.
+    missed: [n] the place in layout.inner of that miss, or -1.
     inner: [v] places in layout.inner of the verified nodes, accepted: [v] whether a candidate was taken there.
     last: [n] the place in layout.inner of the last verified node, or -1. delta: [inner] of every inner row.
     line: [l] the rows where the paths end and of the first children below: states built from the kept noises.
@@ -52,13 +53,10 @@ def measure(draft: Draft, denoised: Tensor, kernel: Kernel) -> tuple[Tensor, np.
     layout = draft.layout
     miss = torch.sub(pick(denoised, layout.inner_rows), draft.guess, out=draft.guess)
     flat = miss.flatten(1)
-    norms = torch.linalg.vector_norm(flat, dim=1)
-    alongs = torch.linalg.vecdot(pick(flat, layout.born_inner), draft.noise.flatten(1), dim=1)
     # One transfer a round: everything that follows is scalar work on the CPU.
-    scalars = torch.cat([norms, alongs]).cpu().numpy().astype(np.float64)
-    inner = len(layout.inner)
-    norm, along = scalars[:inner], scalars[inner:]
-    over = np.where(np.isfinite(norm) & (norm > 0), norm, np.inf)
+    square, along = inner_products((flat, flat), (pick(flat, layout.born_inner), draft.noise.flatten(1)))
+    norm = np.sqrt(square)
+    over = np.where(norm > 0, norm, np.inf)
     u = np.zeros(layout.rows)
     u[layout.born] = np.where(np.isfinite(along), along, 0.0) / over[layout.born_inner]
     return miss, norm, kernel.deltas(draft.steps[layout.inner], norm), u
@@ -107,17 +105,19 @@ def verify(draft: Draft, denoised: Tensor, kernel: Kernel, rule: Rule, noise: No
     stopped = layout.inner_of[at]
     # Only verified states count: a draft may have led unverified rows anywhere. The norm of a miss is finite unless the
     # target's prediction is not, or only the guess was far off; leaves have none.
-    require_finite(denoised, np.concatenate([at[stopped < 0], layout.inner[inner[~np.isfinite(norm[inner])]]]))
+    leaves, odd = at[stopped < 0], inner[~np.isfinite(norm[inner])]
+    if leaves.size or odd.size:
+        require_finite(denoised, np.concatenate([leaves, layout.inner[odd]]))
     judge.stop(at[stopped >= 0])
     # A draft too far off to measure is a rejection: the next state comes straight from the target's kernel.
     missed = np.where(np.isfinite(delta)[stopped], stopped, -1)
     shift = np.zeros(n)
-    rejected = np.flatnonzero(missed >= 0)
+    rejected = which(missed >= 0)
     if len(rejected):
         nodes = missed[rejected]
         # m_p + r(z_1 - u_1 e + y e) = m_q + r(z_1 + (y - delta - u_1) e).
         along = judge.rest(nodes) - delta[nodes] - u[nodes, 0]
-        shift[rejected] = along / np.maximum(norm[nodes], 1e-300)
+        shift[rejected] = along * kernel.noise[draft.steps[at[rejected]]] / np.maximum(norm[nodes], 1e-300)
     taken = judge.picked[inner] >= 0
     return Path(at, np.array(length), shift, missed, inner, taken, np.array(last), delta, np.array(line), miss)
 
@@ -130,8 +130,8 @@ class _Nodes:
 
     def __init__(self, rule: Rule, draft: Draft, delta: np.ndarray, u: np.ndarray, noise: Noise) -> None:
         self._rule, self._draft, self._delta, self._u, self._noise = rule, draft, delta, u, noise
-        nodes = np.flatnonzero(np.isfinite(delta))
-        self.picked = np.full(len(delta), -1)
+        self.picked = np.zeros(len(delta), dtype=np.int64) - 1
+        nodes = which(np.isfinite(delta))
         self.picked[nodes] = self._ask(rule.select, nodes, "accept")
 
     def stop(self, rows: np.ndarray) -> None:
@@ -141,20 +141,27 @@ class _Nodes:
         """The coordinates of the next states of rejected nodes: [len(nodes)]."""
         return self._ask(self._rule.residual, nodes, "residual")
 
-    def _ask(self, ask: Callable[[Tensor, Tensor, Draws], Tensor], nodes: np.ndarray, purpose: str) -> np.ndarray:
+    def _ask(
+        self, ask: Callable[[np.ndarray, np.ndarray, Draws], np.ndarray], nodes: np.ndarray, purpose: str
+    ) -> np.ndarray:
         """Put the scalar problems of some inner nodes before the rule, those of one width together."""
-        draft, layout = self._draft, self._draft.layout
+        layout = self._draft.layout
+        if len(layout.widths) == 1:
+            return self._ask_alike(ask, nodes, purpose, layout.widths[0])
         answer = np.zeros(len(nodes))
         for width in layout.widths:
-            some = np.flatnonzero(layout.n_kids[nodes] == width)
-            if not len(some):
-                continue
-            chosen = nodes[some]
-            rows = layout.inner[chosen]
-            draws = self._noise.draws(draft.images[rows], draft.steps[rows], purpose)
-            said = ask(torch.from_numpy(self._delta[chosen]), torch.from_numpy(self._u[chosen][:, :width]), draws)
-            answer[some] = said.numpy()
+            some = which(layout.n_kids[nodes] == width)
+            if len(some):
+                answer[some] = self._ask_alike(ask, nodes[some], purpose, width)
         return answer
+
+    def _ask_alike(
+        self, ask: Callable[[np.ndarray, np.ndarray, Draws], np.ndarray], nodes: np.ndarray, purpose: str, width: int
+    ) -> np.ndarray:
+        draft = self._draft
+        rows = draft.layout.inner[nodes]
+        draws = self._noise.draws(draft.images[rows], draft.steps[rows], purpose)
+        return ask(self._delta[nodes], self._u[nodes, :width], draws)
 
 
 class _Chains:
@@ -164,7 +171,7 @@ class _Chains:
         self._rule, self._draft, self._delta, self._noise = rule, draft, delta, noise
         inner, n = draft.layout.inner, len(draft.active)
         image, depth = draft.layout.image[inner], draft.layout.depth[inner]
-        uniform = noise.draws(draft.images[inner], draft.steps[inner], "accept").uniform(1).numpy()[:, 0]
+        uniform = noise.draws(draft.images[inner], draft.steps[inner], "accept").uniform(1)[:, 0]
         table = np.zeros((3, n, int(depth.max()) + 1))
         table[:, image, depth] = delta, u[:, 0], uniform
         taken, log_p = rule.judge(table[0], table[1], np.bincount(image, minlength=n), table[2])
@@ -179,12 +186,14 @@ class _Chains:
         """The coordinates of the next states of the nodes where chains stop: [len(nodes)]."""
         rows = self._draft.layout.inner[nodes]
         draws = self._noise.draws(self._draft.images[rows], self._draft.steps[rows], "residual")
-        return self._rule.rest(self._delta[nodes], self._log_p[nodes], draws).numpy()
+        return self._rule.rest(self._delta[nodes], self._log_p[nodes], draws)
 
 
 def require_finite(denoised: Tensor, rows: np.ndarray) -> None:
     """NonFiniteError unless what the target said of these rows is finite."""
-    if len(rows) and not bool(torch.isfinite(pick(denoised, as_slice(rows))).all()):
+    some = pick(denoised, as_slice(rows))
+    # A sum is finite but for values that are not, or are too many and too large.
+    if len(rows) and not math.isfinite(some.sum()) and not bool(torch.isfinite(some).all()):
         raise NonFiniteError(
             "target: the model returned NaN or infinity. Try another weight or VAE precision (fp16 models often need "
             "bf16 or fp32), a lower cfg, or remove the last patch or LoRA added."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
-from torch import Tensor
 
 from .residual import draw_residual
 from .rule import DELTA_MIN, Array, Draws, crossing, settle, usable
@@ -49,19 +48,19 @@ class Block:
         taken = np.max(np.where(real & (uniform < keep), np.arange(1, longest + 1), 0), axis=1, initial=0)
         return taken, log_p[np.arange(n), taken]
 
-    def rest(self, delta: Array, log_p: Array, draws: Draws) -> Tensor:
+    def rest(self, delta: Array, log_p: Array, draws: Draws) -> Array:
         """Draw the coordinate of the step where a chain stopped from (P q − p)₊ normalised: [n]."""
         safe = np.where(np.isfinite(delta), delta, 1.0)
         taken = np.exp(np.minimum(-log_p, 700.0))[:, None]
         return draw_residual(safe, lambda v, ratio, rows: taken[rows], draws, crossing(safe, -log_p))
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """0 where candidate 0 is accepted, else -1: int64 [n]. Takes 1 uniform per row."""
         one = np.ones(len(delta), dtype=np.int64)
-        taken, _ = self.judge(usable(delta)[:, None], u.numpy()[:, :1], one, draws.uniform(1).numpy())
+        taken, _ = self.judge(usable(delta)[:, None], u[:, :1], one, draws.uniform(1))
         return settle(delta, taken - 1)
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Draw from (q − p)₊ normalised: [n]."""
         return self.rest(usable(delta), np.zeros(len(delta)), draws)
 

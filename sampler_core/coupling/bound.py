@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-import torch
+import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from ..errors import InputError
 
@@ -23,8 +24,8 @@ def bound(delta: float, K: int) -> float:
     low, high = -9.0, min(delta, 30.0) + 9.0
     value = 1.0
     for _ in range(3):
-        c = torch.linspace(low, high, 1001, dtype=torch.float64)
-        cut = torch.special.ndtr(c - delta) - torch.expm1(K * torch.special.log_ndtr(c))
+        c = np.linspace(low, high, 1001)
+        cut = ndtr(c - delta) - np.expm1(K * log_ndtr(c))
         best = int(cut.argmin())
         value = float(cut[best])
         low, high = float(c[max(best - 1, 0)]), float(c[min(best + 1, 1000)])

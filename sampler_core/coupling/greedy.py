@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtr
-from torch import Tensor
 
 from .residual import draw_residual
 from .rule import DELTA_MIN, Array, Draws, crossing, likelihood, settle, usable
@@ -18,18 +17,18 @@ class Greedy:
 
     name = "greedy"
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """First accepted candidate, or -1: int64 [n]. Takes K uniforms per row."""
         safe = usable(delta)
         width = u.shape[1]
         covered, left = _levels(safe, width)
-        ratio = likelihood(safe[:, None], u.numpy())
+        ratio = likelihood(safe[:, None], u)
         # U·G < (ratio − covered)₊ is U < p without a division by a vanishing G.
-        accepted = draws.uniform(width).numpy() * left[:, :width] < ratio - covered[:, :width]
+        accepted = draws.uniform(width) * left[:, :width] < ratio - covered[:, :width]
         first = accepted.argmax(axis=1)
         return settle(delta, np.where(accepted[np.arange(len(first)), first], first, -1))
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Draw from (q − covered·p)₊ / left, q the target's and p the draft's density: [n]."""
         safe = usable(delta)
         covered = _levels(safe, u.shape[1])[0][:, -1:]

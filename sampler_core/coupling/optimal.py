@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
-from torch import Tensor
 
 from .reflection import Reflection
 from .residual import draw_residual
@@ -34,14 +33,14 @@ class Optimal:
     def __init__(self) -> None:
         self._single = Reflection()
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """The selected candidate where it is accepted, else -1: int64 [n]. Takes 2 K + 1 uniforms per row, K > 1."""
         n, width = u.shape
         if width == 1:
             return self._single.select(delta, u, draws)
-        safe, all_u = usable(delta), u.numpy()
+        safe, all_u = usable(delta), u
         levels, heights = tent(safe, width)
-        uniform = draws.uniform(2 * width + 1).numpy()
+        uniform = draws.uniform(2 * width + 1)
         ratio = likelihood(safe[:, None], all_u)
         lot = np.floor(_steps(ratio, levels).sum(axis=2) + uniform[:, :width])
         order = np.where(ratio >= levels[:, :1], -all_u, 1.0 + lot + uniform[:, width:-1])
@@ -51,7 +50,7 @@ class Optimal:
         selected = density(all_u[row, picked][:, None], own[:, None], levels, heights, width)[:, 0]
         return settle(delta, np.where(uniform[:, -1] * selected < own, picked, -1))
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Draw from (q − g)₊ normalised, q the target's density and g the selected candidate's: [n]."""
         width = u.shape[1]
         if width == 1:

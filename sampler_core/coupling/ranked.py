@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import comb, ndtr
-from torch import Tensor
 
 from .residual import draw_residual
 from .rule import Array, Draws, likelihood, settle, usable
@@ -26,11 +25,11 @@ class Ranked:
 
     name = "rass"
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """The candidate of the drawn rank where it is accepted, else -1: int64 [n]. Takes 2 uniforms per row."""
-        safe, all_u = usable(delta), u.numpy()
+        safe, all_u = usable(delta), u
         weights = rank_weights(safe, u.shape[1])
-        uniform = draws.uniform(2).numpy()
+        uniform = draws.uniform(2)
         rank = (uniform[:, :1] >= weights.cumsum(axis=1)[:, :-1]).sum(axis=1)
         row = np.arange(len(rank))
         picked = all_u.argsort(axis=1)[row, rank]
@@ -38,7 +37,7 @@ class Ranked:
         accepted = uniform[:, 1] * density(v[:, None], weights)[:, 0] < likelihood(safe, v)
         return settle(delta, np.where(accepted, picked, -1))
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Draw from (q − g)₊ normalised, q the target's and g the selected candidate's density: [n]."""
         safe = usable(delta)
         weights = rank_weights(safe, u.shape[1])

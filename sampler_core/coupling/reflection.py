@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from .rule import Draws, likelihood, settle, usable
+from .rule import Array, Draws, likelihood, settle, usable
 
 
 class Reflection:
@@ -18,11 +16,11 @@ class Reflection:
 
     name = "reflection"
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """0 where candidate 0 is accepted, else -1: int64 [n]. Takes 1 uniform per row."""
-        accepted = draws.uniform(1).numpy()[:, 0] < likelihood(usable(delta), u.numpy()[:, 0])
+        accepted = draws.uniform(1)[:, 0] < likelihood(usable(delta), u[:, 0])
         return settle(delta, np.where(accepted, 0, -1))
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """The mirror image delta − u of the rejected candidate: [n]. Takes no draws."""
-        return torch.from_numpy(usable(delta)) - u[:, 0]
+        return usable(delta) - u[:, 0]

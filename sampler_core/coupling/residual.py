@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from scipy.special import ndtr, ndtri
-from torch import Tensor
 
 from .rule import Array, Draws, likelihood
 
@@ -19,7 +17,7 @@ _MAX_TRIALS = 1 << 20
 
 def draw_residual(
     delta: Array, taken: Callable[[Array, Array, Array], Array], draws: Draws, floor: Array | None = None
-) -> Tensor:
+) -> Array:
     """Draw from (q − h)₊ normalised, q = N(delta, 1), by rejection from q, or from its part above `floor` [n]: [n].
 
     taken(v [m, k], ratio [m, k], rows [m]) is h/phi at coordinates v of these rows, whose likelihood ratios q/phi are
@@ -34,11 +32,8 @@ def draw_residual(
     chunk, trials = _FIRST_CHUNK, 0
     while len(rows):
         own = delta[rows, None]
-        if floor is None:
-            z = draws.normal(chunk).numpy()
-        else:
-            z = _above(floor[rows, None] - own, draws.uniform(chunk).numpy())
-        uniform = draws.uniform(chunk).numpy()
+        z = draws.normal(chunk) if floor is None else _above(floor[rows, None] - own, draws.uniform(chunk))
+        uniform = draws.uniform(chunk)
         ratio = likelihood(own, own + z)
         kept = uniform < 1.0 - taken(own + z, ratio, rows) / ratio
         trials += chunk
@@ -48,7 +43,7 @@ def draw_residual(
         chosen[rows[found]] = z[found, kept[found].argmax(axis=1)]
         rows, draws = rows[~found], draws.only(np.flatnonzero(~found))
         chunk = min(4 * chunk, _LARGEST_CHUNK)
-    return torch.from_numpy(delta + chosen)
+    return delta + chosen
 
 
 def _above(a: Array, uniform: Array) -> Array:

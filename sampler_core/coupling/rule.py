@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -15,11 +13,11 @@ DELTA_MIN = 1e-9
 
 
 class Draws(Protocol):
-    """Fresh random numbers for n verifications, float64 on the CPU; row i depends on verification i alone."""
+    """Fresh random numbers for n verifications, float64; row i depends on verification i alone."""
 
-    def uniform(self, k: int) -> Tensor: ...  # [n, k] in [0, 1)
+    def uniform(self, k: int) -> Array: ...  # [n, k] in [0, 1)
 
-    def normal(self, k: int) -> Tensor: ...  # [n, k]
+    def normal(self, k: int) -> Array: ...  # [n, k]
 
     def only(self, rows: Array) -> Draws: ...  # what these verifications would be given next
 
@@ -28,33 +26,31 @@ class Rule(Protocol):
     """A coupling of K iid draft candidates with one draw from the target.
 
     delta [n] is the distance of the two means in units of the kernel's spread (>= 0), u [n, K] the candidates'
-    coordinates in drafting order; both float64 on the CPU. Rows are independent verifications.
+    coordinates in drafting order; both float64. Rows are independent verifications.
     A delta that is not finite never accepts, and its residual is a finite number without meaning.
     The rules work in numpy: on a dozen numbers its calls cost a tenth of torch's.
     """
 
     name: str
 
-    def select(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def select(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Index of the accepted candidate, 0…K-1, or -1 if all are rejected: int64 [n]."""
         ...
 
-    def residual(self, delta: Tensor, u: Tensor, draws: Draws) -> Tensor:
+    def residual(self, delta: Array, u: Array, draws: Draws) -> Array:
         """Coordinate to use after a rejection (target's law given that all were rejected): [n]."""
         ...
 
 
-def usable(delta: Tensor) -> Array:
+def usable(delta: Array) -> Array:
     """delta [n] with values that are not finite replaced by 1, so that no nan spreads through the formulas."""
-    values = delta.numpy()
-    return np.where(np.isfinite(values), values, 1.0)
+    return np.where(np.isfinite(delta), delta, 1.0)
 
 
-def settle(delta: Tensor, chosen: Array) -> Tensor:
+def settle(delta: Array, chosen: Array) -> Array:
     """Applies the edge cases to chosen [n]: equal kernels take candidate 0, a non-finite delta rejects."""
-    values = delta.numpy()
-    chosen = np.where(values < DELTA_MIN, 0, chosen)
-    return torch.from_numpy(np.where(np.isfinite(values), chosen, -1))
+    chosen = np.where(delta < DELTA_MIN, 0, chosen)
+    return np.where(np.isfinite(delta), chosen, -1)
 
 
 def likelihood(delta: Array, u: Array) -> Array:

@@ -106,11 +106,11 @@ class SharedDraws:
     def __init__(self, n: int, generator: torch.Generator) -> None:
         self._n, self._generator = n, generator
 
-    def uniform(self, count: int) -> Tensor:
-        return torch.rand((self._n, count), dtype=torch.float64, generator=self._generator)
+    def uniform(self, count: int) -> np.ndarray:
+        return torch.rand((self._n, count), dtype=torch.float64, generator=self._generator).numpy()
 
-    def normal(self, count: int) -> Tensor:
-        return torch.randn((self._n, count), dtype=torch.float64, generator=self._generator)
+    def normal(self, count: int) -> np.ndarray:
+        return torch.randn((self._n, count), dtype=torch.float64, generator=self._generator).numpy()
 
     def only(self, rows: np.ndarray) -> SharedDraws:
         return SharedDraws(len(rows), self._generator)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 
 class Shared:
@@ -16,11 +16,11 @@ class Shared:
         self._n = n
         self._generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
 
-    def uniform(self, k: int) -> Tensor:
-        return torch.rand(self._n, k, dtype=torch.float64, generator=self._generator)
+    def uniform(self, k: int) -> np.ndarray:
+        return torch.rand(self._n, k, dtype=torch.float64, generator=self._generator).numpy()
 
-    def normal(self, k: int) -> Tensor:
-        return torch.randn(self._n, k, dtype=torch.float64, generator=self._generator)
+    def normal(self, k: int) -> np.ndarray:
+        return torch.randn(self._n, k, dtype=torch.float64, generator=self._generator).numpy()
 
     def only(self, rows) -> Shared:
         return Shared(len(rows), self._generator)
@@ -35,11 +35,11 @@ class Streams:
     def only(self, rows) -> Streams:
         return Streams([self._each[row] for row in rows])
 
-    def uniform(self, k: int) -> Tensor:
-        return torch.cat([each.uniform(k) for each in self._each])
+    def uniform(self, k: int) -> np.ndarray:
+        return np.concatenate([each.uniform(k) for each in self._each])
 
-    def normal(self, k: int) -> Tensor:
-        return torch.cat([each.normal(k) for each in self._each])
+    def normal(self, k: int) -> np.ndarray:
+        return np.concatenate([each.normal(k) for each in self._each])
 
 
 class Constant:
@@ -48,11 +48,11 @@ class Constant:
     def __init__(self, n: int, uniform: float, normal: float = 0.0) -> None:
         self._n, self._uniform, self._normal = n, uniform, normal
 
-    def uniform(self, k: int) -> Tensor:
-        return torch.full((self._n, k), self._uniform, dtype=torch.float64)
+    def uniform(self, k: int) -> np.ndarray:
+        return np.full((self._n, k), self._uniform)
 
-    def normal(self, k: int) -> Tensor:
-        return torch.full((self._n, k), self._normal, dtype=torch.float64)
+    def normal(self, k: int) -> np.ndarray:
+        return np.full((self._n, k), self._normal)
 
     def only(self, rows) -> Constant:
         return Constant(len(rows), float(self._uniform), float(self._normal))

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from scipy import integrate, optimize, stats
 
 from sampler_core import InputError, coupling
@@ -31,7 +30,7 @@ def accepted(name: str, delta: float, width: int, shared, n: int = N, seed: int 
     rule, count, part = coupling.get(name), 0, 250_000
     for start in range(0, n, part):
         u = shared(part, seed + start).normal(width)
-        chosen = rule.select(torch.full((part,), delta, dtype=torch.float64), u, shared(part, seed + start + 1))
+        chosen = rule.select(np.full(part, delta), u, shared(part, seed + start + 1))
         count += int((chosen >= 0).sum())
     return count / n
 
@@ -52,12 +51,12 @@ def test_one_candidate_reaches_the_maximal_coupling(name, delta, shared):
 
 def overlap(delta: float, selected) -> float:
     """The mass of min(target, g) by quadrature; selected(u [m], ratio [m]) is g/phi, g the selected density."""
-    u = torch.linspace(-9, delta + 9, 20_001, dtype=torch.float64)
-    ratio = torch.exp(delta * u - delta**2 / 2)
+    u = np.linspace(-9, delta + 9, 20_001)
+    ratio = np.exp(delta * u - delta**2 / 2)
     g = selected(u, ratio)
-    draft = torch.exp(-u * u / 2) * (u[1] - u[0]) / math.sqrt(2 * math.pi)
+    draft = np.exp(-u * u / 2) * (u[1] - u[0]) / math.sqrt(2 * math.pi)
     assert float((draft * g).sum()) == pytest.approx(1, abs=2e-3)  # g jumps at the edge of its tail
-    return float((draft * torch.minimum(g, ratio)).sum())
+    return float((draft * np.minimum(g, ratio)).sum())
 
 
 @pytest.mark.parametrize("width", [2, 3, 4, 5, 6, 7, 8, 16])
@@ -68,10 +67,10 @@ def test_optimal_reaches_the_bound_and_never_falls_below_rass(width):
         weights = ranked.rank_weights(one, width)
 
         def tent(u, ratio, levels=levels, heights=heights):
-            return torch.from_numpy(optimal.density(u[None].numpy(), ratio[None].numpy(), levels, heights, width)[0])
+            return optimal.density(u[None], ratio[None], levels, heights, width)[0]
 
         def order(u, ratio, weights=weights):
-            return torch.from_numpy(ranked.density(u[None].numpy(), weights)[0])
+            return ranked.density(u[None], weights)[0]
 
         reached, best = overlap(delta, tent), coupling.bound(delta, width)
         assert best - 2e-4 < reached < best + 1e-5
@@ -82,12 +81,12 @@ def test_optimal_reaches_the_bound_and_never_falls_below_rass(width):
 def test_optimal_reaches_the_bound_in_practice(width, shared):
     """The selection itself, not its density, at deltas from 0.1 to 3, each of 30 with 50,000 verifications."""
     deltas = [0.1 * i for i in range(1, 31)]
-    delta = torch.tensor(deltas, dtype=torch.float64).repeat(N // 30)
+    delta = np.tile(deltas, N // 30)
     chosen = coupling.get("optimal").select(delta, shared(N, 61).normal(width), shared(N, 62))
-    each = (chosen >= 0).double().reshape(-1, 30).mean(dim=0)
-    best = torch.tensor([coupling.bound(d, width) for d in deltas], dtype=torch.float64)
+    each = (chosen >= 0).reshape(-1, 30).mean(axis=0)
+    best = np.array([coupling.bound(d, width) for d in deltas])
     assert float((each - best).mean()) == pytest.approx(0, abs=0.001)
-    assert ((each - best).abs() < 4.5 * (best * (1 - best) * 30 / N).sqrt() + 0.0005).all()
+    assert (abs(each - best) < 4.5 * np.sqrt(best * (1 - best) * 30 / N) + 0.0005).all()
 
 
 @pytest.mark.parametrize(("delta", "width"), [(0.3, 3), (1.0, 4), (2.5, 6)])

@@ -25,7 +25,7 @@ def worst(rule, shared, delta: float, length: int, seed: int = 1) -> float:
     be independent standard normals, whatever was committed, redrawn, or drawn after the stop.
     """
     drawn = shared(N, seed)
-    z = drawn.normal(2 * length).numpy().reshape(N, length, 2)
+    z = drawn.normal(2 * length).reshape(N, length, 2)
     here = np.zeros((N, 2))
     deltas, along, u = np.empty((N, length)), np.empty((N, length, 2)), np.empty((N, length))
     for i in range(length):
@@ -34,14 +34,14 @@ def worst(rule, shared, delta: float, length: int, seed: int = 1) -> float:
         deltas[:, i] = delta * (0.5 + ndtr(here[:, 1])) if i else delta
         u[:, i] = (z[:, i] * along[:, i]).sum(axis=1)
         here = here + z[:, i]
-    taken, log_p = rule.judge(deltas, u, np.full(N, length), drawn.uniform(length).numpy())
+    taken, log_p = rule.judge(deltas, u, np.full(N, length), drawn.uniform(length))
     stopped = np.flatnonzero(taken < length)
     at = taken[stopped]
-    y = rule.rest(deltas[stopped, at], log_p[stopped], shared(len(stopped), seed + 1)).numpy()
+    y = rule.rest(deltas[stopped, at], log_p[stopped], shared(len(stopped), seed + 1))
     z[stopped, at] += (y - u[stopped, at])[:, None] * along[stopped, at]
     left = z - deltas[..., None] * along
     beyond = np.arange(length) > taken[:, None]
-    left[beyond] = shared(int(beyond.sum()), seed + 2).normal(2).numpy()
+    left[beyond] = shared(int(beyond.sum()), seed + 2).normal(2)
 
     flat = left.reshape(N, -1)
     across = np.stack([-along[..., 1], along[..., 0]], axis=-1)
@@ -108,9 +108,9 @@ def test_a_look_at_the_step_itself_instead_of_the_next_is_noticed(shared, monkey
 
 def test_a_noise_beyond_the_stop_has_been_looked_at(shared):
     """Why it may not be used again: given the stop, it is no longer standard normal."""
-    u = shared(N, 3).normal(2).numpy()
+    u = shared(N, 3).normal(2)
     delta = np.full((N, 2), 1.5)
-    taken, _ = Block().judge(delta, u, np.full(N, 2), shared(N, 4).uniform(2).numpy())
+    taken, _ = Block().judge(delta, u, np.full(N, 2), shared(N, 4).uniform(2))
     assert stats.kstest(u[taken == 0, 1], "norm").pvalue < ALARM
 
 
@@ -132,7 +132,7 @@ def reference(delta: float, length: int, n: int = 400_000) -> tuple[float, float
 @pytest.mark.parametrize("delta", [0.25, 0.5, 1.0, 2.0])
 def test_steps_of_a_call(delta, length, shared):
     drawn = shared(N, 7)
-    u, uniform = drawn.normal(length).numpy(), drawn.uniform(length).numpy()
+    u, uniform = drawn.normal(length), drawn.uniform(length)
     taken, _ = Block().judge(np.full((N, length), delta), u, np.full(N, length), uniform)
     as_block, single = reference(delta, length)
     assert 1 + taken.mean() == pytest.approx(as_block, rel=0.005)
@@ -145,8 +145,8 @@ def test_steps_of_a_call(delta, length, shared):
 def test_chains_of_several_lengths_do_not_know_each_other(name, shared):
     n, longest = 300, 6
     drawn = shared(n, 9)
-    delta, u = 2 * drawn.uniform(longest).numpy(), drawn.normal(longest).numpy()
-    uniform, drafted = drawn.uniform(longest).numpy(), np.arange(n) % longest + 1
+    delta, u = 2 * drawn.uniform(longest), drawn.normal(longest)
+    uniform, drafted = drawn.uniform(longest), np.arange(n) % longest + 1
     together = Block().judge(delta, u, drafted, uniform)
     assert (together[0] <= drafted).all() and (together[0] == drafted).any()
     for i in range(n):
@@ -156,7 +156,7 @@ def test_chains_of_several_lengths_do_not_know_each_other(name, shared):
 
 
 def test_equal_kernels_commit_everything_and_unmeasured_ones_end_the_chain(shared):
-    u, uniform = shared(1000, 10).normal(4).numpy(), shared(1000, 11).uniform(4).numpy()
+    u, uniform = shared(1000, 10).normal(4), shared(1000, 11).uniform(4)
     drafted = np.full(1000, 4)
     assert (Block().judge(np.full((1000, 4), 1e-12), u, drafted, uniform)[0] == 4).all()
     for odd in (np.nan, np.inf):
