@@ -26,7 +26,6 @@ def sample(
     blocks = importlib.import_module(f"{core.__name__}.blocks")
     growth = importlib.import_module(f"{core.__name__}.growth")
     verification = importlib.import_module(f"{core.__name__}.verification")
-    tree_module = importlib.import_module(f"{core.__name__}.tree")
     chain = core.kernels.build("flow_ancestral", sigmas)
     plan = engine._plan(tree, rows, rule, 1, False, None)
     noise, judge = core.noise.Streams([seed], x, chain.draws), core.coupling.get(rule)
@@ -37,7 +36,7 @@ def sample(
         reach = engine._reach(chain, plan, step)
         if guesser.needs_history and step[0] == 0:
             reach[:] = 0
-        layout = tree_module.layout_of_one(plan.trees(image, step)[0], int(reach[0]))
+        layout = plan.trees(image, step)[0].layout(int(reach[0]))
         draft = growth.grow(layout, image, x, step, chain, guesser, latest, noise)
         denoised, seen = torch.zeros_like(draft.x), np.zeros(layout.rows, dtype=bool)
         sigma = chain.sigma(draft.steps)

@@ -235,7 +235,7 @@ def _kept(
     name: str, sigmas: tuple[float, ...], dtype: torch.dtype, device: torch.device, eta: float, s_noise: float
 ) -> Kernel:
     """Kept from run to run, which mostly share a schedule: a few dozen operations, as many as half a round takes."""
-    return Kernel(FAMILIES[name], torch.tensor(sigmas, dtype=dtype, device=device), eta, s_noise)
+    return Kernel(FAMILIES[name], torch.tensor(sigmas, dtype=dtype).to(device), eta, s_noise)
 
 
 def _short(values: list[float]) -> str:

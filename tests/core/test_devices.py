@@ -88,9 +88,7 @@ def test_the_card_refuses(what: str) -> None:
 # Where float64 is meant: scalars on the CPU. Function (or module) -> why.
 FLOAT64 = {
     "sampler_core/kernels.py": {"Kernel.__init__"},  # coefficients of the steps
-    "sampler_core/verification.py": {"measure"},  # one transfer a round
-    "sampler_core/coupling/bound.py": {"bound"},  # a benchmark's reference
-    "sampler_core/look_ahead.py": {"products"},  # of blocks, a few numbers each
+    "sampler_core/rows.py": {"inner_products"},  # one transfer a round
 }
 
 
